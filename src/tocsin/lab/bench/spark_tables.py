@@ -186,7 +186,8 @@ def _tocsin(
         "state": commits / total,
         "scheduling": (total - work) / total,
     }
-    shares["Arrow, jobs and output" if stepped else "kernels, Arrow, jobs and output"] = max(0.0, 1 - sum(shares.values()))
+    rest = "Arrow, jobs and output" if stepped else "kernels, Arrow, jobs and output"
+    shares[rest] = max(0.0, 1 - sum(shares.values()))
     return SparkResult(
         "tocsin",
         setting.subscriptions,
