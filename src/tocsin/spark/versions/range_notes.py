@@ -46,22 +46,23 @@ class _Noted(NamedTuple):
 Notes = list[_Noted]
 
 
-class _NotingRanks(RankRoom):
+class _Noting(Room):
+    """A room that notes the plans it receives, if somebody wants them."""
+
     notes: Notes | None = None
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         if self.notes is not None:
             self.notes.append(_Noted(slots, plans))
-        super().add(slots, plans)
+        super().add(slots, plans)  # type: ignore[safe-super]  # of the room that it is mixed with
 
 
-class _NotingGroups(GroupRoom):
-    notes: Notes | None = None
+class _NotingRanks(_Noting, RankRoom):
+    pass
 
-    def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
-        if self.notes is not None:
-            self.notes.append(_Noted(slots, plans))
-        super().add(slots, plans)
+
+class _NotingGroups(_Noting, GroupRoom):
+    pass
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class NotingRooms(Rooms):
     ) -> tuple[Room, ...]:
         rooms = super().of_engine(match, database, clock)
         for room in rooms:
-            if isinstance(room, _NotingRanks | _NotingGroups):
+            if isinstance(room, _Noting):
                 room.notes = self.notes
         return rooms
 
