@@ -19,6 +19,7 @@ def settings(classpath: str, endpoint: str) -> dict[str, str]:
 
     return {
         **S3(endpoint).spark,
+        "spark.shuffle.readHostLocalDisk": "false",  # one address, but not one disk
         "spark.driver.extraClassPath": classpath,
         "spark.executor.extraClassPath": classpath,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -50,6 +50,7 @@ class S3(NamedTuple):
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             "spark.hadoop.fs.s3a.change.detection.mode": "none",
+            "spark.hadoop.fs.s3a.connection.expect.continue": "false",  # the server answers 100 as a result
         }
 
 
