@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sqlite3
+import struct
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -16,6 +17,7 @@ from tocsin.server.core import Core
 from tocsin.server.intake import rows_table
 from tocsin.server.keeper import Settings
 from tocsin.server.log import LogError
+from tocsin.server.wal import _checksum
 
 MANY = Settings(snapshot_at_close=10**9)
 
@@ -109,3 +111,14 @@ def test_windows_go_on_without_a_change(tmp_path):
             core.read(lambda engine: len(engine.schemas()))  # reads go on without a pause
         block = core.log.blocks(position)[0]
         assert block.cause == "time" and block.sign.tolist() == [-1]
+
+
+def test_the_checksum_of_a_write_ahead_log_is_that_of_the_plain_loop():
+    data, draw = Random(5).randbytes(4104), Random(6)
+    for order in (">", "<"):
+        s1, s2 = start = draw.randrange(2**32), draw.randrange(2**32)
+        for at in range(0, len(data), 8):
+            first, second = struct.unpack(f"{order}2I", data[at : at + 8])
+            s1 = (s1 + first + s2) % 2**32
+            s2 = (s2 + second + s1) % 2**32
+        assert _checksum(data, f"{order}u4", *start) == (s1, s2)

@@ -56,7 +56,7 @@ TEXTS = (
 EVERYTHING = {101: "SELECT * FROM stocks", 102: "SELECT * FROM reviews"}
 EVENTS = {103: 0, 104: 3}  # id: the least ms
 KEYS = {"stocks": ("symbol",), "reviews": ("id",)}
-PATIENCE = 90.0  # seconds
+PATIENCE = 300.0  # seconds
 _WORK = (0.3, 1.2)  # seconds of load before a random kill
 _STEP_BY = 4.0  # seconds after which a step that was not reached is not waited for
 
@@ -135,6 +135,8 @@ class ServerChaos:
                 self._check(is_last=number == runs - 1)
                 if not self.result.ok:
                     break
+        except KeyboardInterrupt:
+            self._say("interrupted: what was done so far follows")
         finally:
             self._end()
         self.result.seconds = time.monotonic() - began
