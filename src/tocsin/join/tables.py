@@ -284,6 +284,9 @@ class JoinTable:
 
     def codes(self, spec: CodeSpec) -> RowCodes:
         """The codes of all rows of the step."""
+        if spec is None:  # not kept: they are all alike
+            length = len(self.store.rows)
+            return RowCodes(np.broadcast_to(np.int64(0), length), np.broadcast_to(np.True_, length))
         if spec not in self._codes:
             rows = self.store.rows
             code, valid = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
@@ -349,8 +352,7 @@ class JoinTable:
 
     def _compute(self, spec: CodeSpec, rows: Rows) -> tuple[Index, Mask]:
         """The code of each row's key or attribute, and which rows have one."""
-        if spec is None:
-            return np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
+        assert spec is not None, "rows without a key have no codes of their own"
         if isinstance(spec, str):
             vector = rows.vectors(spec)[0]
             if vector.type is Type.STRING:  # hashes, for candidates only
@@ -360,7 +362,7 @@ class JoinTable:
 
     def _entries(self, key: OrderKey, attribute: str | None, rows: Index) -> tuple[Index, Index, Index]:
         """Key, value and row of the rows that have both."""
-        keys, values = self._codes[key], self._codes[attribute]
+        keys, values = self.codes(key), self.codes(attribute)
         rows = rows[keys.valid[rows] & values.valid[rows]]
         return keys.code[rows], values.code[rows], rows
 
