@@ -50,6 +50,7 @@ QUERIES = (
     "SELECT MAX(per) FROM stocks WHERE risk <= {n}",
     "SELECT symbol FROM stocks WHERE per > {n} WITH (refresh = 'on demand')",
     "SELECT page FROM hits WHERE ms > {n} WITH (window = '10 minutes')",
+    "SELECT DISTINCT page FROM hits WHERE ms > {n} WITH (window = '5 minutes', absent = '30 minutes')",
     "SELECT page FROM hits WHERE ms > {n}",
 )
 CUTS = ("snapshot.begin", "snapshot.manifest", "snapshot.end", "snapshot.drop")
