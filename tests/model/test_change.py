@@ -186,3 +186,11 @@ def test_property_rows_have_equal_codes_exactly_when_they_are_equal(pairs: list[
     for p, cp in zip(pairs, code, strict=True):
         for q, cq in zip(pairs, code, strict=True):
             assert (repr(p) == repr(q)) == (cp == cq)
+
+
+@pytest.mark.parametrize("column", ["k", "x", "s", "w"])
+def test_an_integer_that_python_does_not_write_is_named_by_its_size(column: str) -> None:
+    _, bad = ChangeBatch.from_dicts(TABLE, [{"k": 1, column: 10**5000}])
+    assert bad[0].reason.startswith(f"column {column}: an integer of more than 4,300 digits is not a ")
+    _, bad = ChangeBatch.from_dicts(TABLE, [{"k": 1, column: [10**5000]}])
+    assert "set_int_max_str_digits" not in bad[0].reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from random import Random
 from typing import Any
 
@@ -13,6 +14,7 @@ from tocsin.engine import Engine
 from tocsin.errors import SqlError, SubscriptionError
 from tocsin.model.change import ChangeBatch
 from tocsin.reference import holds
+from tocsin.subscriptions.bulk import collector_paused
 
 NUMBERS = [0, 1, 2, -1, 1.0, 1.5, -0.0, 2**53 - 1, 2**53, 2**53 + 1, 1e308, 10**25]
 TEXTS = ["a", "b", "", "ab", "2013-01-01", "ä", "1", "true"]
@@ -146,3 +148,20 @@ def test_very_many_are_built() -> None:
     assert plain(engine) < 1000
     assert engine.publish("s", {"a": 8999}).subscription.tolist() == [9000]
     assert engine.publish("s", {"a": 1}).subscription.tolist() == [2]
+
+
+def test_what_is_made_while_the_collector_pauses_is_old_at_once() -> None:
+    assert gc.isenabled()
+    with collector_paused():
+        assert not gc.isenabled()
+        made = [[n] for n in range(100_000)]
+    assert gc.isenabled() and not gc.get_freeze_count()
+    young = {id(one) for one in gc.get_objects(generation=0)}
+    assert not young & {id(one) for one in made}
+    gc.freeze()  # as a program does before it forks
+    try:
+        with collector_paused():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()

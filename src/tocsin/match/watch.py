@@ -52,6 +52,7 @@ class Kinds(IntFlag):
     TIME = 8
 
 
+_NUMBER, _TEXT = int(Kinds.NUMBER), int(Kinds.TEXT)  # operators of flags are slow
 _WORDS = {Kinds.NUMBER: "number", Kinds.TEXT: "text", Kinds.BOOLEAN: "boolean", Kinds.TIME: "time"}
 _KIND_OF = {word: kind for kind, word in _WORDS.items()}
 _KIND_OF_VALUE: dict[type, int] = {int: 1, float: 1, str: 2, bool: 4}
@@ -93,7 +94,7 @@ class AttributeWatch:
     def add_plain(self, tests: Iterable[tuple[str, bool]]) -> None:
         """Count in the attributes of a plain filter: each, and whether it is compared with a text."""
         for name, is_text in tests:
-            self._use(name, Kinds.TEXT if is_text else Kinds.NUMBER)
+            self._use(name, _TEXT if is_text else _NUMBER)
 
     def discard(self, name: str) -> None:
         """No filter uses the attribute any more."""

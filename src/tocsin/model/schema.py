@@ -246,11 +246,20 @@ def read(type: Type, value: Any, *, json: bool = False) -> Any:
     except (TypeError, ValueError, OverflowError, ArithmeticError):
         if is_missing(value):
             return None
-        shown, hint = repr(value), ""
-        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        shown, hint = _shown(value), ""
         if type.kind == "time" and isinstance(value, Real | Decimal) and not isinstance(value, bool):
             hint = " (a number has no unit: give ISO text or a datetime)"
         raise ValueError(f"{shown} is not a {type}{hint}") from None
+
+
+def _shown(value: Any) -> str:
+    """A value in a message; Python writes no integers of more than 4,300 digits."""
+    try:
+        text = repr(value)
+    except ValueError:
+        is_int = isinstance(value, int)
+        return "an integer of more than 4,300 digits" if is_int else f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def is_missing(value: Any) -> bool:
