@@ -20,15 +20,12 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from itertools import pairwise
 
 import limits_streams
 import numpy as np
 from claims import Claim, Claims, parser_of, say, show_claims
 
-from tocsin.lab.bench.refresh import RefreshRun, RefreshSetting, measured_setups, pulls_of, run_refresh
-from tocsin.limits.plans import best_plan
-from tocsin.limits.policies import refresh_policy, rehearse
+from tocsin.lab.bench.refresh import RefreshRun, RefreshSetting, measured_setups, run_refresh, simulated
 
 
 def show_refresh(options: argparse.Namespace) -> Claims:
@@ -73,25 +70,10 @@ def _against_naive(options: argparse.Namespace, setting: RefreshSetting) -> Clai
         say(f"  {spent}; limit {within:.1f} ms; {_times(adapt)}")
         ratios.append(naive.spent / adapt.spent)
         kept.append(float((np.array(adapt.taken) <= 1.25 * within).mean()))
-        bounds.append(_against_best_plan(own, adapt, within))
+        bounds.append(simulated(own, adapt, "naive", within) / simulated(own, adapt, None, within))
+        say(f"  by these costs NAIVE is {bounds[-1]:.2f} times the best plan")
     claim = Claim("NAIVE against ADAPT, scan, 80:1", float(np.median(ratios)), "times", at_least=1.7)
     yield claim.show(options, ratios=ratios, within=within, kept=kept, against_best_plan=bounds)
-
-
-_MERGED = 10  # steps of the workload are one of the best plan
-
-
-def _against_best_plan(setting: RefreshSetting, run: RefreshRun, within: float) -> float:
-    """By the costs as measured in a run: NAIVE against the plan that knows all changes and pulls to come."""
-    none = (0,) * (len(run.costs) - 2)
-    pulls, arrivals = pulls_of(setting), [(setting.rate, 1, *none)] * setting.steps
-    naive = rehearse(refresh_policy("naive"), run.costs, arrivals, within, refresh_at=pulls).cost
-    steps, best = (setting.rate * _MERGED, _MERGED, *none), 0.0
-    for first, last in pairwise([0, *sorted(pulls), setting.steps]):
-        best += best_plan(run.costs, [steps] * max(1, round((last - first) / _MERGED)), within).cost
-    ratio = naive / best
-    say(f"  by these costs NAIVE is {ratio:.2f} times the best plan")
-    return ratio
 
 
 def _promise(options: argparse.Namespace, setting: RefreshSetting) -> Claims:

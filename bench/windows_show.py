@@ -2,6 +2,7 @@
 
     law     random changes of all shapes over windows: the engine is the reference at every moment
     speed   COUNT and MAX over ranges and keys, in a window of event time: events per second, memory over time
+    shapes  the same stream under top-k, DISTINCT, and a join with a table, one after the other
 
     python bench/windows_show.py law --changes 10000
     python bench/windows_show.py speed --minutes 2 --subscriptions 20000 --no-bar
@@ -17,6 +18,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -38,6 +40,13 @@ TEMPLATES = (
     "SELECT COUNT(*) AS n FROM hits WHERE page = :p AND ms BETWEEN :lo AND :hi",
     "SELECT MAX(load) AS m FROM hits WHERE page = :p AND ms BETWEEN :lo AND :hi",
 )
+_WHERE = "WHERE h.page = :p AND h.ms BETWEEN :lo AND :hi"
+SHAPES = {
+    "top-k": f"SELECT h.ms, h.load FROM hits h {_WHERE} ORDER BY load DESC LIMIT {{k}}",
+    "distinct": f"SELECT DISTINCT h.ms FROM hits h {_WHERE}",
+    "join": f"SELECT h.ms, h.load, o.owner FROM hits h JOIN owners o ON h.page = o.page {_WHERE}",
+}
+TOP = 3
 LATE = 1_000_000  # microseconds
 MS = 10_000  # values of ms
 SAMPLE = 200
@@ -71,13 +80,15 @@ def as_table(setting: Setting, events: dict[str, Any], names: Any) -> Any:
     return pa.table({"page": page, "ms": events["ms"], "load": events["load"], "at": at})
 
 
-def subscribe(engine: Engine, setting: Setting, names: Any) -> list[dict[str, Any]]:
-    """Half COUNT, half MAX; about ten of both contain an event. Returns their parameters."""
+def subscribe(
+    engine: Engine, setting: Setting, names: Any, templates: Sequence[str] = TEMPLATES
+) -> list[dict[str, Any]]:
+    """As many of each template; about ten in all contain an event. Returns their parameters."""
     out = []
-    each = setting.subscriptions // len(TEMPLATES)
+    each = setting.subscriptions // len(templates)
     per_page = each / setting.pages
-    width = int(MS * min(1.0, 5 / per_page))
-    for kind, template in enumerate(TEMPLATES):
+    width = int(MS * min(1.0, 10 / len(templates) / per_page))
+    for kind, template in enumerate(templates):
         rng = np.random.default_rng(10**9 + kind)
         page = rng.integers(0, setting.pages, each)
         low = rng.integers(-width, MS, each)
@@ -110,13 +121,7 @@ class Follower:
 
     def check(self, batches: int) -> int:
         """Compare with brute force over the last events; returns how many answers were compared."""
-        span = int(self.setting.minutes * 60e6)
-        need = int((span + 2 * LATE) * self.setting.rate / 1e6 / self.setting.batch) + 2
-        parts = [batch_of(self.setting, n) for n in range(max(0, batches - need), batches)]
-        events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        inside = events["at"] > events["at"].max() - LATE - span
-        order = np.argsort(events["page"][inside], kind="stable")
-        page, ms, load = (events[name][inside][order] for name in ("page", "ms", "load"))
+        page, ms, load = in_window(self.setting, batches)
         for kind, (one, some) in enumerate(zip(self.params, self.chosen, strict=True)):
             for at in some.tolist():
                 first, last = np.searchsorted(page, [one["page"][at], one["page"][at] + 1])
@@ -127,6 +132,18 @@ class Follower:
                 if found != expected:
                     raise SystemExit(f"wrong: subscription {one['id'][at]} has {found}, not {expected}")
         return sum(map(len, self.chosen))
+
+
+def in_window(setting: Setting, batches: int) -> tuple[Any, Any, Any]:
+    """Pages, ms and loads of the events that are in the window after so many batches, by page."""
+    span = int(setting.minutes * 60e6)
+    need = int((span + 2 * LATE) * setting.rate / 1e6 / setting.batch) + 2
+    parts = [batch_of(setting, n) for n in range(max(0, batches - need), batches)]
+    events = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    inside = events["at"] > events["at"].max() - LATE - span
+    order = np.argsort(events["page"][inside], kind="stable")
+    page, ms, load = (events[name][inside][order] for name in ("page", "ms", "load"))
+    return page, ms, load
 
 
 def resident() -> float:
@@ -182,6 +199,63 @@ def show_speed(args: argparse.Namespace) -> Claims:
     yield Claim("memory after the first window", growth, "times the least", at_most=1.03).show(args)
 
 
+def show_shapes(args: argparse.Namespace) -> Claims:
+    """Top-k, DISTINCT and a join with a table, in a window of event time: events per second."""
+    keep_freed()
+    setting = Setting(
+        args.subscriptions, args.pages, args.rate, args.minutes, args.batch, "STRING", args.shuffled
+    )
+    for shape in args.shapes.split(","):
+        yield _measure_shape(args, setting, shape).show(args)
+
+
+def _measure_shape(args: argparse.Namespace, setting: Setting, shape: str) -> Claim:
+    names = pa.array([f"/page/{n}" for n in range(setting.pages)])
+    engine = Engine()
+    engine.execute(
+        STREAM.format(keys="STRING") + "; CREATE TABLE owners (page STRING PRIMARY KEY, owner BIGINT)"
+    )
+    engine.apply("owners", pa.table({"page": names, "owner": np.arange(setting.pages)}))
+    (params,) = subscribe(engine, setting, names, [SHAPES[shape].format(k=TOP)])
+    full = int(setting.minutes * 60 * setting.rate / setting.batch) + 1
+    spent, cpu, deltas = 0.0, 0.0, 0
+    for number in range(full + args.measured):
+        table = as_table(setting, batch_of(setting, number), names)
+        before, begun = time.perf_counter(), time.process_time()
+        found = engine.apply("hits", table)
+        if number >= full:
+            spent, cpu = spent + time.perf_counter() - before, cpu + time.process_time() - begun
+            deltas += len(found)
+        if number % max(1, full // 5) == 0 and number < full:
+            say(f"  {shape}: {(number + 1) * setting.batch:,} events, {resident():,.0f} MB")
+    compared = _check_shape(engine, setting, params, shape, full + args.measured)
+    events = args.measured * setting.batch
+    rate = f"{events / cpu:,.0f} events per second of processor time, {deltas / events:.1f} deltas per event"
+    say(f"  {shape}: {rate}, {resident():,.0f} MB, {compared} answers are right")
+    return Claim(f"in and out of the window: {shape}", events / spent, "events/s", at_least=setting.rate)
+
+
+def _check_shape(engine: Engine, setting: Setting, params: dict[str, Any], shape: str, batches: int) -> int:
+    """Compare contents of a sample with brute force; returns how many."""
+    page, ms, load = in_window(setting, batches)
+    chosen = np.random.default_rng(7).choice(len(params["id"]), min(SAMPLE, len(params["id"])), replace=False)
+    for at in chosen.tolist():
+        first, last = np.searchsorted(page, [params["page"][at], params["page"][at] + 1])
+        mine = (ms[first:last] >= params["low"][at]) & (ms[first:last] <= params["high"][at])
+        rows = list(zip(ms[first:last][mine].tolist(), load[first:last][mine].tolist(), strict=True))
+        found = [tuple(row.values()) for row in engine.content(int(params["id"][at]))]
+        if shape == "top-k":
+            expected: list[Any] = sorted(rows, key=lambda row: -row[1])[:TOP]
+        elif shape == "distinct":
+            found, expected = sorted(found), sorted({(value,) for value, _ in rows})
+        else:
+            owner = int(params["page"][at])
+            found, expected = sorted(found), sorted((*row, owner) for row in rows)
+        if found != expected:
+            raise SystemExit(f"wrong: subscription {params['id'][at]} has {found}, not {expected}")
+    return len(chosen)
+
+
 def show_law(args: argparse.Namespace) -> Claims:
     """Random changes of all shapes over windows: the engine is the reference at every moment."""
     changes = moments = subscriptions = 0
@@ -210,5 +284,7 @@ SPEED: dict[str, Any] = {
 
 
 if __name__ == "__main__":
-    commands = {show_law: {"changes": 10_000}, show_speed: SPEED}
+    shapes = {**SPEED, "shapes": ",".join(SHAPES), "measured": 100}  # batches in and out of a full window
+    del shapes["windows"], shapes["keys"]
+    commands = {show_law: {"changes": 10_000}, show_speed: SPEED, show_shapes: shapes}
     sys.exit(show_claims(parser_of(__doc__, commands, repeat=1).parse_args()))

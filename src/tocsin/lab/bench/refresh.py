@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,8 @@ from tocsin.join.scan import JoinScan
 from tocsin.limits.costs import Costs
 from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.pacing import RefreshReport
+from tocsin.limits.plans import best_plan
+from tocsin.limits.policies import refresh_policy, rehearse
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.store.step import Step
@@ -36,6 +39,7 @@ __all__ = [
     "measured_setups",
     "pulls_of",
     "run_refresh",
+    "simulated",
 ]
 
 _DEFINITIONS = """
@@ -228,6 +232,28 @@ def run_refresh(setting: RefreshSetting, policy: str, within: float | None) -> R
     _SlowJoinRoom.factor = 1.0
     report = view.engine.limits(view.subscription)
     return RefreshRun(report, tuple(taken), tuple(predicted), pacing.acts, tuple(recovered), pacing.known)
+
+
+_MERGED = 10  # steps of the workload are one of the best plan
+
+
+def simulated(setting: RefreshSetting, run: RefreshRun, policy: str | None, within: float) -> float:
+    """What propagating costs by the costs that a run measured, in milliseconds.
+
+    Without a policy: by the best plan that knows all changes and pulls to come, ten steps at a time.
+    """
+    changing = {"partsupp": setting.rate, "supplier": 1}
+    each = tuple(changing.get(table, 0) for table in run.report.waiting)
+    pulls = pulls_of(setting)
+    if policy is not None:
+        arrivals = [(0,) * len(each), *[each] * setting.steps]
+        at = frozenset(step + 1 for step in pulls)
+        return rehearse(refresh_policy(policy), run.costs, arrivals, within, refresh_at=at).cost
+    merged, cost = tuple(_MERGED * count for count in each), 0.0
+    for first, last in pairwise([0, *sorted(pulls), setting.steps]):
+        steps = max(1, round((last - first) / _MERGED))
+        cost += best_plan(run.costs, [merged] * steps, within).cost
+    return cost
 
 
 def pulls_of(setting: RefreshSetting) -> frozenset[int]:

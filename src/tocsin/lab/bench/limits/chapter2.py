@@ -23,12 +23,12 @@ from tocsin.lab.bench.refresh import (
     RefreshSetting,
     measured_costs,
     measured_setups,
-    pulls_of,
     run_refresh,
+    simulated,
 )
 from tocsin.limits.costs import Costs, Counts, Linear
 from tocsin.limits.plans import best_plan
-from tocsin.limits.policies import Adapt, EmptyAll, Online, PolicyBase, Simulate, refresh_policy, rehearse
+from tocsin.limits.policies import Adapt, EmptyAll, Online, PolicyBase, Simulate, rehearse
 
 __all__ = ["FIGURES", "arrivals_of"]
 
@@ -97,18 +97,16 @@ def _real_and_simulated(setting: LimitsSetting, say: Say) -> LimitsResult:
     for room, own in _RUNS.items():
         own = replace(own, seed=setting.seed)
         within = 2.0 * sum(measured_setups(own).values())
-        pulls = frozenset(step + 1 for step in pulls_of(own))
-        changing = {"partsupp": own.rate, "supplier": 1}
         for name in ("naive", "online", "adapt"):
             say(f"{room}: {name}")
             run = run_refresh(own, name, within)
-            each = tuple(changing.get(table, 0) for table in run.report.waiting)
-            arrivals = [(0,) * len(each), *[each] * own.steps]
-            predicted = rehearse(refresh_policy(name), run.costs, arrivals, within, refresh_at=pulls).cost
+            predicted = simulated(own, run, name, within)
             rows.append(FigureRow(room, name.upper(), "real", run.spent / 1e3))
             rows.append(FigureRow(room, name.upper(), "simulated", predicted / 1e3))
             ratios.append(run.spent / predicted)
             shares.append(run.report.planning / run.spent)
+        best = simulated(own, run, None, within)
+        rows.append(FigureRow(room, "OPT-LGM", "simulated", best / 1e3))
     claims = [
         Claim("real over simulated, the least", min(ratios), at_least=0.7),
         Claim("real over simulated, the most", max(ratios), at_most=1.3),
