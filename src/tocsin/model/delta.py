@@ -220,7 +220,7 @@ class Deltas:
         for where, rows in self._by_source():
             unique, inverse = np.unique(self.row[where], return_inverse=True)
             code[where] = rows.take(unique).codes()[inverse]
-        order = np.lexsort((code, self.source, self.subscription, self.seq))
+        order = order_of([self.seq, self.subscription, self.source, code])
         keys = [a[order] for a in (self.seq, self.subscription, self.source, code)]
         fresh = np.ones(len(order), np.bool_)
         fresh[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in keys])

@@ -16,7 +16,7 @@ import numpy as np
 from tocsin.errors import SumOverflow
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows, longer
-from tocsin.model.delta import NO_DELTAS, Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas, order_of
 from tocsin.outer.parts import Part, parts_of
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
@@ -115,7 +115,7 @@ class OuterRoom(Room):
         whole = Deltas(
             found.seq, self._parent[found.subscription], found.sign, found.source, found.row, found.sources
         )
-        order = np.lexsort((whole.subscription, whole.seq))
+        order = order_of([whole.seq, whole.subscription])
         keys = whole.seq[order], whole.subscription[order]
         fresh = np.ones(len(order), np.bool_)
         fresh[1:] = (keys[0][1:] != keys[0][:-1]) | (keys[1][1:] != keys[1][:-1])

@@ -23,6 +23,7 @@ from tocsin.language.rewrite import NormalForm
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.model.columns import Index, Mask, longer
+from tocsin.model.delta import order_of
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier, selections
@@ -253,7 +254,7 @@ def distinct_pairs(first: Index, second: Index) -> tuple[Index, Index]:
     """Each pair once."""
     if len(first) < 2:
         return first, second
-    order = np.lexsort((second, first))
+    order = order_of([first, second])
     first, second = first[order], second[order]
     fresh = np.ones(len(first), np.bool_)
     fresh[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])

@@ -23,7 +23,7 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.model.columns import Index, Mask, Rows, longer
-from tocsin.model.delta import NO_DELTAS, Deltas
+from tocsin.model.delta import NO_DELTAS, Deltas, order_of
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier
 from tocsin.room import Room
@@ -250,7 +250,7 @@ class SemiRoom(Room):
 
     def _partner_times(self, sets: Index, keys: Index) -> tuple[Mask, Index, Index, Index]:
         """By pair: whether there is a partner before the step; and (pair, position, sign) of changes."""
-        order = np.lexsort((keys, sets))
+        order = order_of([sets, keys])
         fresh = np.ones(len(order), np.bool_)
         first, second = sets[order], keys[order]
         fresh[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.model.columns import Index
+from tocsin.model.delta import order_of
 from tocsin.store.tables import FOREVER
 
 __all__ = ["Crossings", "crossings", "lifetimes"]
@@ -31,7 +32,7 @@ def crossings(start: Index, threshold: int, owner: Index, at: Index, change: Ind
     >>> [part.tolist() for part in found]
     [[0, 0], [2, 5], [1, -1]]
     """
-    order = np.lexsort((at, owner))
+    order = order_of([owner, at])
     owner, at, change = owner[order], at[order], change[order]
     fresh = np.ones(len(owner), np.bool_)
     fresh[1:] = (owner[1:] != owner[:-1]) | (at[1:] != at[:-1])
