@@ -12,13 +12,14 @@ from __future__ import annotations
 from sqlglot import exp
 
 from tocsin.errors import Position, SqlError
-from tocsin.language.algebra import Band, Query, Truth
+from tocsin.language.algebra import Band, Column, Query, Truth
 from tocsin.language.dialect import SourceText
 from tocsin.language.scope import ScopeEntry
 from tocsin.language.sequences import reject_sequence
 from tocsin.language.spans import BadAmount
 from tocsin.language.windows import event_time
 from tocsin.language.with_options import OptionReader
+from tocsin.model.expressions.tree import is_expression
 from tocsin.model.schema import Stream, Table, Type, quote
 
 __all__ = ["reject_combinations"]
@@ -198,6 +199,10 @@ def _reject_absent(query: Query, streams: list[ScopeEntry], reader: OptionReader
         name = streams[0].relation.name if streams else "beats"
         hint = f"write SELECT DISTINCT {key} FROM {name}; for keys of a table, NOT EXISTS (SELECT ...)"
         raise reader.error("absent is for the distinct keys of one stream", "absent", hint)
+    for item in query.items:
+        if isinstance(item.expression, Column) and is_expression(item.expression.name):
+            hint = "name the columns that make a key"
+            raise reader.error(f"{item.expression} is no column, and absent needs columns", "absent", hint)
 
 
 def _stream_error(

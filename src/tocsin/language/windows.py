@@ -31,6 +31,7 @@ from tocsin.language.options import Options
 from tocsin.language.rewrite import NormalForm, normalise
 from tocsin.language.shape import conjuncts
 from tocsin.language.spans import BadAmount
+from tocsin.model.expressions.derived import read_by
 from tocsin.model.schema import Catalog, Stream, Type
 
 __all__ = ["WindowSpec", "event_time", "over_windows", "window_of", "windows_of"]
@@ -95,7 +96,7 @@ def _looked_at(one: Existence, stream: Stream) -> tuple[str, ...]:
     """The columns of a subquery's stream that decide whether a partner exists."""
     used = {column for join in one.joins for column in (join.left, join.right)}
     used |= {atom.column for atom in atoms(one.where)} | set(one.member or ())
-    names = {column.name for column in used if column.relation == one.alias}
+    names = {name for column in used if column.relation == one.alias for name in read_by(column.name)}
     return tuple(field.name for field in stream.fields if field.name in names)
 
 
@@ -108,7 +109,7 @@ def _of_absent(window: WindowSpec, query: Query) -> WindowSpec:
 
 
 def _names(part: Predicate) -> set[str]:
-    return {atom.column.name for atom in atoms(part)}
+    return {name for atom in atoms(part) for name in read_by(atom.column.name)}
 
 
 def over_windows(query: Query, windows: tuple[WindowSpec | None, ...]) -> Query:

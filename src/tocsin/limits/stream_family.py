@@ -43,6 +43,7 @@ from tocsin.limits.scores import AdaptiveHeeb, Heeb, Score, score_of
 from tocsin.limits.stream_rows import ArrivingRows, StreamRows
 from tocsin.limits.stream_spec import StreamJoinSpec
 from tocsin.match.base import MatchIndex
+from tocsin.match.nested import match_computed
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Mask, Rows, TextVector, Vector, longer
 from tocsin.model.schema import Stream, Type
@@ -90,7 +91,7 @@ class SideFilters:
         if not self.conditional or (self.unconditional and not exact):
             return out
         assert self._index is not None
-        row = self._index.match(rows) & 0xFFFFFFFF
+        row = match_computed(self._index, rows) & 0xFFFFFFFF
         return out + np.bincount(row, minlength=len(rows)).astype(np.int32)
 
     def _check(self) -> None:

@@ -12,7 +12,7 @@ tests discover every subclass in this folder and in `published/`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +44,11 @@ class MatchIndex(ABC):
     takes_deferred: ClassVar[bool] = False  # whether `add` and `supports` accept `DeferredFilters` too
     takes_plain: ClassVar[bool] = False  # whether there is an `add_plain`
     unsupported: ClassVar[str] = ""  # for messages: the conditions that `supports` rejects
+
+    @property
+    def expressions(self) -> Sequence[str]:
+        """The attributes of filters that expressions compute: rows must have them already."""
+        return ()
 
     @abstractmethod
     def add(self, slots: Index, filters: FlatFilters) -> None:

@@ -152,8 +152,7 @@ class Auto(MatchIndex):
         self._segments.maintain()
 
     @property
-    def expressions(self) -> list[str]:
-        """The attributes of filters that expressions compute: rows must have them already."""
+    def expressions(self) -> Sequence[str]:
         names = self._segments.names.attributes
         if len(names) != self._named:
             self._named, self._expressions = len(names), [name for name in names if is_expression(name)]

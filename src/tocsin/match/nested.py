@@ -49,7 +49,7 @@ from tocsin.model.paths import (
 from tocsin.model.schema import Type, is_nested
 from tocsin.predicate.compile import flatten
 
-__all__ = ["NestedAttributes", "with_expressions"]
+__all__ = ["NestedAttributes", "match_computed", "with_expressions"]
 
 _HIDDEN_RANK = 1 << 40  # behind all attributes that an event shows
 
@@ -312,6 +312,11 @@ def _with_attributes(rows: SparseRows, found: list[dict[str, Any]]) -> SparseRow
         part._replace(name=part.name + np.int32(base), rank=part.rank + _HIDDEN_RANK) for part in more.parts
     ]
     return SparseRows([*rows.parts, *parts], (*rows.names, *more.names), len(rows), rows.source)
+
+
+def match_computed(index: MatchIndex, rows: Rows) -> Index:
+    """The matches of rows that lack what expressions compute."""
+    return index.match(with_expressions(rows, [name for name in index.expressions if name not in rows.names]))
 
 
 def with_expressions(rows: Rows, names: Collection[str]) -> Rows:

@@ -22,6 +22,7 @@ from tocsin.join.tables import JoinTables
 from tocsin.language.rewrite import NormalForm
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
+from tocsin.match.nested import match_computed
 from tocsin.model.columns import Index, Mask, longer
 from tocsin.model.delta import order_of
 from tocsin.predicate.codes import GREATEST, LEAST
@@ -152,7 +153,7 @@ class PartnerSets:
             if table not in step.changed:
                 continue
             slots = step.changed[table].signed().slot
-            number, row = unpack(index.match(step.tables[table].rows.take(slots)))
+            number, row = unpack(match_computed(index, step.tables[table].rows.take(slots)))
             for access, mine in self._by_access(number):
                 codes = tables[table].codes(access.key)
                 slot = slots[row[mine]]

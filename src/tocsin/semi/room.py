@@ -22,6 +22,7 @@ from tocsin.language.algebra import Item
 from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
+from tocsin.match.nested import match_computed
 from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.model.delta import NO_DELTAS, Deltas, order_of
 from tocsin.predicate.compile import flatten
@@ -122,7 +123,7 @@ class _Family:
         several = np.flatnonzero(many[number])
         if len(several):
             distinct_rows = np.unique(row[several])
-            slot, at = unpack(self.index.match(rows.take(distinct_rows)))
+            slot, at = unpack(match_computed(self.index, rows.take(distinct_rows)))
             wanted = of_set[several] * len(rows) + row[several]
             matched = self.of(condition, slot) * len(rows) + distinct_rows[at]
             keep = np.isin(matched, wanted)
@@ -219,7 +220,7 @@ class SemiRoom(Room):
         slots, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         if table in step.changed:
             changed = step.changed[table].signed().slot
-            slot, row = unpack(family.index.match(step.tables[table].rows.take(changed)))
+            slot, row = unpack(match_computed(family.index, step.tables[table].rows.take(changed)))
             slots.append(slot)
             rows.append(changed[row])
         for n, users in enumerate(family.users):

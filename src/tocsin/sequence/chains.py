@@ -20,6 +20,7 @@ from tocsin.language.sequences import key_of
 from tocsin.language.shape import Plan
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
+from tocsin.match.nested import match_computed
 from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.schema import Type
 from tocsin.predicate.compile import flatten
@@ -122,7 +123,7 @@ class StepTree:
 
     def matches(self, stream: str, rows: Rows) -> tuple[Index, Index]:
         """Pairs (node, row) of events that satisfy the conditions of nodes."""
-        node, row = unpack(self.indexes[stream].match(rows))
+        node, row = unpack(match_computed(self.indexes[stream], rows))
         return node.astype(np.int64), row.astype(np.int64)
 
     def path(self, node: int) -> Iterator[int]:

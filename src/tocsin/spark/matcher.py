@@ -36,7 +36,7 @@ from tocsin.language.shape import plan
 from tocsin.language.template import Parser
 from tocsin.match._kernels.ordering import lists_by_event
 from tocsin.match.index import Auto, MergePolicy
-from tocsin.match.nested import with_expressions
+from tocsin.match.nested import match_computed
 from tocsin.match.segments.files import FORMAT
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index
@@ -93,7 +93,7 @@ class StreamFilters:
     def match(self, events: Any, micros: int = 0) -> tuple[Index, Index, list[BadRow]]:
         """The offset of each event's subscriptions, the subscriptions, and the invalid events."""
         batch, bad = self.read(events)
-        packed = self.index.match(with_expressions(batch.rows, self.index.expressions))
+        packed = match_computed(self.index, batch.rows)
         if self.times is not None:
             begins, ends = self.times
             slot = packed >> 32

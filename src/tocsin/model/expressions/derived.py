@@ -21,13 +21,13 @@ import numpy as np
 
 from tocsin.model.columns import Index, Rows, Vector, stored
 from tocsin.model.expressions.closures import RowFunction, closure
-from tocsin.model.expressions.tree import Expression, refs_of, text_of, types_in
+from tocsin.model.expressions.tree import Expression, is_expression, refs_of, text_of, types_in
 from tocsin.model.expressions.typed import Typed, compute, resolve
 from tocsin.model.expressions.vectors import column_of
 from tocsin.model.paths import MISSING, is_inside, value_of
 from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
-__all__ = ["Derived", "NotPlainError", "expression_of", "remember"]
+__all__ = ["Derived", "NotPlainError", "expression_of", "read_by", "remember"]
 
 _MOST = 1 << 16
 _known: dict[str, Derived] = {}
@@ -242,6 +242,11 @@ def remember(name: str, tree: Expression) -> Derived:
     if found is None:
         found = _known[name] = Derived(tree, types_in(name))
     return found
+
+
+def read_by(name: str) -> tuple[str, ...]:
+    """The columns that a column reads: itself, or those of its expression."""
+    return expression_of(name).refs if is_expression(name) else (name,)
 
 
 def expression_of(name: str) -> Derived:
