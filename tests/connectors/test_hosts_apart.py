@@ -28,7 +28,8 @@ HADOOP = os.environ.get("TOCSIN_HADOOP_AWS", "org.apache.hadoop:hadoop-aws:3.4.2
 ALONE = 'mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /var/tmp && cd /tmp && exec "$@"'
 WITHIN = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ALONE, "sh"]
 DRIVER = Path(__file__).with_name("hosts_apart.py")
-FILES = 8
+FILES = 5
+PATIENCE = 1200.0  # seconds: batches on S3 take half a minute on a busy machine
 
 
 def can_unshare() -> bool:
@@ -72,7 +73,7 @@ def test_exactly_once_into_delta_though_hosts_share_no_disk_and_are_killed(tmp_p
             return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env, process_group=0)
 
         def until(done: int, process: subprocess.Popen[str]) -> None:
-            deadline = time.monotonic() + 400
+            deadline = time.monotonic() + PATIENCE
             while commits() < done:
                 assert process.poll() is None, process.communicate()[1][-3000:]
                 assert time.monotonic() < deadline, f"{commits()} batches, and not {done}"
@@ -80,24 +81,24 @@ def test_exactly_once_into_delta_though_hosts_share_no_disk_and_are_killed(tmp_p
 
         first = driver("run", cluster.url)
         try:
-            until(2, first)
+            until(1, first)
             cluster.workers[0].kill()
             assert cluster.replace_dead() == 1
-            until(4, first)
+            until(2, first)
         finally:
             os.killpg(first.pid, 9)
             first.communicate()
         second = driver("run", cluster.url)
         try:
-            until(5, second)
+            until(3, second)
             cluster.workers[0].kill()
             assert cluster.replace_dead() == 1
-            _, wrong = second.communicate(timeout=500)
+            _, wrong = second.communicate(timeout=PATIENCE)
             assert second.returncode == 0, wrong[-3000:]
         finally:
             if second.poll() is None:
                 os.killpg(second.pid, 9)
-        text, wrong = driver("read", "local[1]").communicate(timeout=300)
+        text, wrong = driver("read", "local[1]").communicate(timeout=PATIENCE)
         assert text, wrong[-3000:]
         rows = json.loads(text.splitlines()[-1])
         assert emitted(rows) == embedded.emitted
