@@ -10,6 +10,7 @@ projections of one change cancel. An event of a stream is a row that enters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ from tocsin.store.step import Step
 
 __all__ = ["MatchRoom", "in_order"]
 
+_MANY_CONTENTS = 64  # contents that are computed together
+_ROWS_AT_ONCE = 4096  # of a table, for contents
 _MOST_TEMPLATES = 10_000  # of plain filters, that are remembered
 _ROW_BITS = 7  # of the rows that are sorted together: row and slot then fit into 32 bits
 
@@ -236,6 +239,30 @@ class MatchRoom(Room):
         alive = store.alive()
         found = alive[Facts(store.rows.take(alive)).matches(plan.filters[0])]
         return _project(store.rows.take(found), _shown(plan.query))
+
+    def contents(self, slots: Index, step: Step) -> Deltas:
+        """Rows of a table are matched by its index if many are wanted; plans are made of few only."""
+        if len(slots) < _MANY_CONTENTS:
+            return super().contents(slots, step)
+        place = np.full(len(self._relation_of), -1, np.int64)
+        place[slots] = np.arange(len(slots))
+        parts = []
+        for number in distinct(self._relation_of[slots]).tolist():
+            name = self._relations[number]
+            if (store := step.tables.get(name)) is None:
+                continue
+            alive = store.alive()
+            for start in range(0, len(alive), _ROWS_AT_ONCE):
+                rows = store.rows.take(alive[start : start + _ROWS_AT_ONCE])
+                slot, row = unpack(self._indexes[name].match(self._extended(name, rows)))
+                wanted = place[slot] >= 0
+                found = self._deltas(np.zeros(wanted.sum(), np.int64), slot[wanted], 1, rows, row[wanted])
+                found = replace(found, subscription=place[slot[wanted]])
+                parts.append(found.take(np.lexsort((row[wanted], found.subscription))))
+        if not parts:
+            return NO_DELTAS
+        contents = Deltas.concat(parts)
+        return contents.take(np.argsort(contents.subscription, kind="stable"))
 
     def backfill(
         self, slots: Index, plans: Sequence[Plan] | FlatPlans, past: Sequence[tuple[Index, Rows]]
