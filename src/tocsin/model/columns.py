@@ -51,9 +51,10 @@ from numpy.typing import NDArray
 
 from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
+from tocsin.model.cells import Cells, add_event, add_plain
 from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import MISSING, is_exists, is_inside, value_of
-from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
+from tocsin.model.schema import Type
 
 __all__ = [
     "EventSource",
@@ -492,28 +493,26 @@ class SparseRows(Rows):
         Nested values are left out; `nested` receives their attributes and the numbers of their events.
         """
         numbers: dict[str, int] = {}
-        found: dict[Type, list[tuple[int, int, int, Any]]] = {}
+        found: dict[Type, Cells] = {kind: Cells([], [], [], []) for kind in Type}
         count = 0
         for i, event in enumerate(events):
             if i in bad:
                 continue
-            try:
-                cells, inner = _read_event(event)
-            except ValueError as error:
-                bad[i] = str(error)
-                continue
-            for kind, rank, name, value in cells:
-                cell = count, rank, numbers.setdefault(name, len(numbers)), value
-                found.setdefault(kind, []).append(cell)
-            if inner and nested is not None:
-                for name in inner:
-                    nested.setdefault(name, []).append(i)
+            if not add_plain(event, count, numbers, found):
+                try:
+                    inner = add_event(event, count, numbers, found)
+                except ValueError as error:
+                    bad[i] = str(error)
+                    continue
+                if inner and nested is not None:
+                    for name in inner:
+                        nested.setdefault(name, []).append(i)
             count += 1
         entries = []
-        for kind, typed in found.items():
-            at, ranks, names, values = zip(*typed, strict=True)
-            index = np.array(at, np.int64), np.array(ranks, np.int64), np.array(names, np.int32)
-            entries.append(TypedEntries(*index, Vector.of(kind, values)))
+        for kind, (at, ranks, names, values) in found.items():
+            if at:
+                index = np.array(at, np.int64), np.array(ranks, np.int64), np.array(names, np.int32)
+                entries.append(TypedEntries(*index, Vector.of(kind, values)))
         whole = [event for i, event in enumerate(events) if i not in bad] if bad else events
         return cls(entries, tuple(numbers), count, EventSource.of(whole))
 
@@ -590,37 +589,3 @@ class SparseRows(Rows):
         for event, _, name, value in sorted(cells, key=itemgetter(0, 1)):
             out[event][name] = value
         return out
-
-
-def _read_event(event: Mapping[str, Any]) -> tuple[list[tuple[Type, int, str, Any]], list[str]]:
-    """The cells of an event (type, rank, name, value), and the attributes with nested values."""
-    cells: list[tuple[Type, int, str, Any]] = []
-    nested: list[str] = []
-    for rank, (name, value) in enumerate(event.items()):
-        if not isinstance(name, str) or not _is_unicode(name):
-            raise ValueError(f"an attribute's name is text, not {name!r}")
-        if value is None:
-            continue
-        try:
-            kind = kind_of(value)
-            cells.append((kind, rank, name, read(kind, value)))
-        except ValueError as error:
-            if is_nested(value):
-                nested.append(name)
-            elif not is_missing(value):
-                raise ValueError(f"attribute {name}: {error}") from None
-        else:
-            if cells[-1][3] is None:  # NaT
-                cells.pop()
-    return cells, nested
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -392,8 +392,10 @@ class WordTrie(NamedTuple):
     key: Any  # open hash table of edges: node << 8 | byte, or -1
     child: Any
     word: Any  # by node: the word that ends there, or -1
+    below: Any  # by node: groups of texts that words from here on are meant for, as eight bits
     short: Any  # bits: the two bytes that words of two or three bytes begin with
     grams: Any  # bits: hashes of the four bytes that longer words begin with
+    groups: Any  # by hash of the four bytes: groups of texts that such words are meant for, as eight bits
 
 
 class TextBytes(NamedTuple):
@@ -438,8 +440,16 @@ def _gram(data, i, places):
 
 
 @kernel(inline=True)
-def _goes_on(trie, data, i, z):
-    """Whether a word of two or more bytes may begin at place i of a text that ends at z."""
+def _eight(groups):
+    """Groups of texts as eight bits, each for eight groups."""
+    half = groups | (groups >> 32) & 0xFFFFFFFF
+    half |= half >> 16
+    return (half | half >> 8) & 0xFF
+
+
+@kernel(inline=True)
+def _goes_on(trie, data, i, z, groups):
+    """Whether a word of two or more bytes for these groups may begin at place i of a text that ends at z."""
     if i + 1 >= z:
         return False
     pair = np.int64(data[i]) << 8 | np.int64(data[i + 1])
@@ -447,16 +457,18 @@ def _goes_on(trie, data, i, z):
         return True
     if i + 4 > z:
         return False
-    bit = _gram(data, i, 8 * len(trie.grams))
-    return trie.grams[bit >> 3] & (1 << (bit & 7)) != 0
+    gram = _gram(data, i, 8 * len(trie.grams))
+    if trie.grams[gram >> 3] & (1 << (gram & 7)) == 0:
+        return False
+    return trie.groups[gram & (len(trie.groups) - 1)] & groups != 0
 
 
 @kernel(allocates=False)
-def build_trie(start, data, trie):
-    """Enters the words, at start[w]..start[w + 1] - 1 of the data; none is empty."""
+def build_trie(start, data, groups, trie):
+    """Enters the words, at start[w]..start[w + 1] - 1 of the data, with their groups; none is empty."""
     count = 256
     for w in range(len(start) - 1):
-        a, z = start[w], start[w + 1]
+        a, z, own_groups = start[w], start[w + 1], _eight(groups[w])
         node = np.int64(data[a])
         for j in range(a + 1, z):
             if j == a + 1:
@@ -472,10 +484,12 @@ def build_trie(start, data, trie):
                     count += 1
                 child = np.int64(trie.child[at])
             node = child
+            trie.below[node] |= own_groups
         trie.word[node] = w
         if z - a >= 4:
-            bit = _gram(data, a, 8 * len(trie.grams))
-            trie.grams[bit >> 3] |= 1 << (bit & 7)
+            gram = _gram(data, a, 8 * len(trie.grams))
+            trie.grams[gram >> 3] |= 1 << (gram & 7)
+            trie.groups[gram & (len(trie.groups) - 1)] |= own_groups
         elif z - a >= 2:
             pair = np.int64(data[a]) << 8 | np.int64(data[a + 1])
             trie.short[pair >> 3] |= 1 << (pair & 7)
@@ -499,22 +513,22 @@ def find_words(trie, texts, uses, last, first, out):
 
     Each use of a word is written once for each text: `last` has the last text of each, counted from `first`
     on. Returns how many there are, also if that is more than `out` has space for. At most places, a few bits
-    say that no word of two or more bytes begins there.
+    say that no word of two or more bytes that is meant for the text begins there, or goes on from there.
     """
     n, data = 0, texts.data
     for t in range(len(texts.offset) - 1):
         a, z = texts.offset[t], texts.offset[t + 1]
-        own = t, first + t, texts.group[t]
+        own, groups = (t, first + t, texts.group[t]), _eight(texts.group[t])
         for i in range(a, z):
             node = np.int64(data[i])
             w = np.int64(trie.word[node])
             start = (AT_START if i == a else 0) | VERIFY | SECOND
             if w >= 0 and uses.groups[w] & own[2] != 0:
                 n = _write_uses(uses, w, start | (AT_END if i + 1 == z else 0), own, last, n, out)
-            if not _goes_on(trie, data, i, z):
+            if not _goes_on(trie, data, i, z, groups):
                 continue
             node, j = np.int64(trie.pairs[node, data[i + 1]]), i + 2
-            while node != 0:
+            while node != 0 and trie.below[node] & groups != 0:
                 w = np.int64(trie.word[node])
                 if w >= 0 and uses.groups[w] & own[2] != 0:
                     n = _write_uses(uses, w, start | (AT_END if j == z else 0), own, last, n, out)

@@ -29,6 +29,7 @@ from tocsin.predicate._kernels import (
 __all__ = ["AT_END", "ListArrays", "OneFinder", "WordUse", "Words", "column_of", "rarest"]
 
 _MOST_GRAMS = 1 << 23  # bits
+_MOST_GROUPS = 1 << 18  # bytes that say which groups of texts words are meant for
 MOST_CHAINED = 8  # words that may end at the same position
 POPULAR = 32  # regexes that share words: words of more are no second condition
 
@@ -65,10 +66,10 @@ class Words:
         order = np.argsort(word, kind="stable")
         self.uses = ListArrays.of(word, len(numbers), column_of(use.number for use in uses))
         self.needs = column_of(use.need for use in uses)[order]
-        self.trie = _trie(self.words)
         groups = column_of(use.group for use in uses)[order]
         of_words = np.zeros(len(numbers), np.int64)
         np.bitwise_or.at(of_words, word, column_of(use.group for use in uses))
+        self.trie = _trie(self.words, of_words)
         self.groups = int(np.bitwise_or.reduce(of_words)) if self.words else 0  # of texts, for any word
         self.word_uses = WordUses(self.uses.starts, self.uses.values, self.needs, groups, of_words)
 
@@ -133,16 +134,21 @@ class OneFinder:
         self._args = words.trie, TextBytes(text, self._ends, self._group), words.word_uses, self._last
 
 
-def _trie(words: list[bytes]) -> WordTrie:
+def _trie(words: list[bytes], groups: Index) -> WordTrie:
     start = np.zeros(len(words) + 1, np.int64)
     np.cumsum([len(word) for word in words], out=start[1:])
     data, size = np.frombuffer(b"".join(words), np.uint8), int(start[-1])
     places = 1 << (2 * size + 1).bit_length()
     edges = np.full(places, -1, np.int64), np.zeros(places, np.int32)
-    bits = max(1 << 12, 1 << (32 * len(words)).bit_length())
-    marks = np.zeros(8192, np.uint8), np.zeros(min(bits, _MOST_GRAMS) >> 3, np.uint8)
-    trie = WordTrie(np.zeros((256, 256), np.int32), *edges, np.full(256 + size, -1, np.int32), *marks)
-    build_trie(start, data, trie)
+    bits = min(max(1 << 12, 1 << (32 * len(words)).bit_length()), _MOST_GRAMS)
+    nodes = np.full(256 + size, -1, np.int32), np.zeros(256 + size, np.uint8)
+    marks = (
+        np.zeros(8192, np.uint8),
+        np.zeros(bits >> 3, np.uint8),
+        np.zeros(min(bits, _MOST_GROUPS), np.uint8),
+    )
+    trie = WordTrie(np.zeros((256, 256), np.int32), *edges, *nodes, *marks)
+    build_trie(start, data, groups, trie)
     return trie
 
 
