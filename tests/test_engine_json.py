@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import numpy as np
@@ -183,3 +184,40 @@ def test_a_byte_order_mark_and_wrong_types() -> None:
     assert "publish" in str(found.value)
     with pytest.raises(TocsinError, match="not NoneType"):
         e.publish_json("s", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_paths_in_JSON_lines_mean_what_they_mean_in_dicts(seed: int) -> None:
+    """Objects inside objects are read from the text at once; anything unusual from dicts."""
+    assert read_objects.compiled()
+    rng = random.Random(seed)
+    names = ["a", "b", "c"]
+
+    def value(depth: int) -> Any:
+        shape = rng.random()
+        if depth and shape < 0.6:
+            return {name: value(depth - 1) for name in rng.sample(names, rng.randint(0, 3))}
+        if depth and shape < 0.7:
+            return [value(depth - 1) for _ in range(rng.randint(0, 2))]
+        return rng.choice([1, 2.5, -3, 10**30, "x", "é", "a\nb", True, False, None, 2])
+
+    paths = [".".join(rng.choice(names) for _ in range(rng.randint(2, 4))) for _ in range(15)]
+    conditions = [f"{path} {rng.choice(OPERATORS)}" for path in paths]
+    by_text, by_dicts = Engine(), Engine()
+    for engine in (by_text, by_dicts):
+        engine.execute("CREATE STREAM s")
+        for condition in conditions:
+            engine.subscribe(f"SELECT * FROM s WHERE {condition}")
+    for _ in range(5):
+        rows = [{name: value(3) for name in names} for _ in range(40)]
+        lines = [json.dumps(row, ensure_ascii=rng.random() < 0.5) for row in rows]
+        if rng.random() < 0.3:  # a number that only Python's parser reads
+            lines.append('{"a": {"b": {"c": 123456789012345678901234567890.5e-3, "a": "\\ud83d\\ude00"}}}')
+            rows.append(json.loads(lines[-1]))
+        found, expected = by_text.apply("s", "\n".join(lines).encode()), by_dicts.apply("s", rows)
+        assert list(found) == list(expected)
+
+
+OPERATORS = [
+    "= 1", "= 2", "> 1", "<= 2.5", "= 'x'", "= 'é'", "LIKE 'a%'", "= TRUE", "IS NULL", "!= 1", "IS NOT NULL",
+]  # fmt: skip

@@ -46,7 +46,7 @@ from tocsin.model.paths import (
     read_path,
     type_name,
 )
-from tocsin.model.schema import Type, is_nested
+from tocsin.model.schema import SIMPLE, Type, is_nested
 from tocsin.predicate.compile import flatten
 
 __all__ = ["NestedAttributes", "match_computed", "with_expressions"]
@@ -57,7 +57,7 @@ _HIDDEN_RANK = 1 << 40  # behind all attributes that an event shows
 class _PathNode:
     """A place in events: the attributes that stand for it, and places inside."""
 
-    __slots__ = ("inside", "items", "name", "typed", "values")
+    __slots__ = ("inside", "is_leaf", "items", "name", "typed", "values")
 
     def __init__(self) -> None:
         self.inside: dict[Step, _PathNode] = {}
@@ -65,10 +65,12 @@ class _PathNode:
         self.typed = ""  # of the attribute that has its type
         self.items = ""  # the list whose elements are wanted, if it is one
         self.values = ""  # the path with [*] whose values are wanted
+        self.is_leaf = True  # whether nothing but its value is wanted
 
     def at(self, steps: tuple[Step, ...]) -> _PathNode:
         node = self
         for step in steps:
+            node.is_leaf = False
             node = node.inside.setdefault(step, _PathNode())
         return node
 
@@ -88,6 +90,7 @@ class NestedAttributes:
     def _start(self) -> None:
         self._root = _PathNode()
         self._all_values = False
+        self._tree: dict[str, tuple[str, Any]] | None = None  # `_names_only`, once it is known
         self._computed: dict[str, Computed] = {}  # by attribute
         self._expressions: dict[str, Derived] = {}  # by attribute
         self._types: tuple[Mapping[str, Type], dict[str, Type]] | None = (
@@ -134,6 +137,7 @@ class NestedAttributes:
             self._enter(name)
 
     def _enter(self, name: str) -> None:
+        self._tree = None
         text = name.lstrip(MARK)
         if is_exists(name):
             self._enter_condition(name)
@@ -143,7 +147,8 @@ class NestedAttributes:
         elif is_derived(name):
             self._computed[name] = derived(name)
         elif text.startswith("typeof("):
-            self._root.at(read_path(text[7:-1]).steps).typed = name
+            node = self._root.at(read_path(text[7:-1]).steps)
+            node.typed, node.is_leaf = name, False
         else:
             self._root.at(read_path(text).steps).name = name
 
@@ -164,6 +169,7 @@ class NestedAttributes:
             return
         path = read_path(exists.items)
         node = self._root.at(path.steps)
+        node.is_leaf = False
         if path.spreads:
             node.values = exists.items
         else:
@@ -213,6 +219,8 @@ class NestedAttributes:
 
     def _with_inside(self, rows: SparseRows) -> SparseRows:
         """The events of a batch with the attributes inside them that are used."""
+        if (tree := self._names_only()) is not None and (read := _from_text(rows, tree)) is not None:
+            return read
         found: list[dict[str, Any]] = []
         elements: list[dict[str, Any]] = []
         owner: list[int] = []
@@ -224,6 +232,13 @@ class NestedAttributes:
         for n, name in self._met(elements, np.array(owner, np.int64)):
             found[n][name] = True
         return _with_attributes(rows, found)
+
+    def _names_only(self) -> dict[str, tuple[str, Any]] | None:
+        """The paths that are used, if all are names inside names and nothing else is used."""
+        if self._tree is None:
+            simple = self._index is None and not self._computed and not self._all_values
+            self._tree = (_tree_of(self._root) if simple else None) or {}
+        return self._tree or None
 
     def _met(self, elements: list[dict[str, Any]], owner: Index) -> Iterable[tuple[int, str]]:
         """(event, attribute) of all conditions that an element meets."""
@@ -252,7 +267,11 @@ class NestedAttributes:
     ) -> None:
         for root, node in self._root.inside.items():
             if root in event:
-                self._walk(node, event[root], found, elements)  # type: ignore[index]
+                inner = event[root]  # type: ignore[index]
+                if node.is_leaf and type(inner) in SIMPLE:
+                    found[node.name] = inner
+                else:
+                    self._walk(node, inner, found, elements)
         for name, compute in self._computed.items():
             if (value := compute(event)) is not MISSING:
                 found[name] = value
@@ -263,6 +282,9 @@ class NestedAttributes:
     def _walk(
         self, node: _PathNode, value: Any, found: dict[str, Any], elements: list[dict[str, Any]]
     ) -> None:
+        if type(value) is dict:
+            self._walk_object(node, value, found, elements)
+            return
         is_list = isinstance(value, list | tuple | np.ndarray)
         if node.name and not is_list and not isinstance(value, Mapping):
             found[node.name] = value
@@ -281,6 +303,24 @@ class NestedAttributes:
             elif isinstance(step, str) and isinstance(value, Mapping) and step in value:
                 self._walk(child, value[step], found, elements)
 
+    def _walk_object(
+        self, node: _PathNode, value: dict[Any, Any], found: dict[str, Any], elements: list[dict[str, Any]]
+    ) -> None:
+        """The same as `_walk` where the value is an object."""
+        if node.typed:
+            found[node.typed] = "object"
+        if node.values:
+            elements.append({self._element: value, LISTED: node.values})
+        for step, child in node.inside.items():
+            if step is ...:
+                self._spread(child, value, found, elements)
+            elif step in value and type(step) is str:
+                inner = value[step]
+                if child.is_leaf and type(inner) in SIMPLE:
+                    found[child.name] = inner
+                else:
+                    self._walk(child, inner, found, elements)
+
     def _spread(
         self, node: _PathNode, value: Any, found: dict[str, Any], elements: list[dict[str, Any]]
     ) -> None:
@@ -297,6 +337,34 @@ class NestedAttributes:
         if self._index is not None and self._inner is not None:
             self._index._check()
             self._inner._check()
+
+
+def _tree_of(node: _PathNode) -> dict[str, tuple[str, Any]] | None:
+    """The names inside a place, with their attributes; None if it has other steps, or more is wanted."""
+    found: dict[str, tuple[str, Any]] = {}
+    for step, child in node.inside.items():
+        if not isinstance(step, str) or child.typed or child.items or child.values:
+            return None
+        inner = _tree_of(child)
+        if inner is None:
+            return None
+        found[step] = child.name, inner
+    return found
+
+
+def _from_text(rows: SparseRows, tree: dict[str, tuple[str, Any]]) -> SparseRows | None:
+    """The events of a JSON text with the attributes at paths; None if they must be read as dicts."""
+    if rows.source is None:
+        return rows  # nothing is inside
+    found = rows.source.inside(tree)
+    if found is None:
+        return None
+    numbers = {name: n for n, name in enumerate(rows.names)}
+    parts = list(rows.parts)
+    for names, part in found:
+        own = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
+        parts.append(part._replace(name=own[part.name], rank=part.rank + _HIDDEN_RANK))
+    return SparseRows(parts, tuple(numbers), len(rows), rows.source)
 
 
 def _with_attributes(rows: SparseRows, found: list[dict[str, Any]]) -> SparseRows:

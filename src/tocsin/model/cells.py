@@ -1,8 +1,8 @@
 """Events of an open stream as cells, by type: one pass over the attributes of each event.
 
 >>> numbers, found = {}, {kind: Cells([], [], [], []) for kind in Type}
->>> add_plain({"color": "red", "price": 5}, 0, numbers, found), list(numbers)
-(True, ['color', 'price'])
+>>> add_plain({"color": "red", "price": 5, "tags": []}, 0, numbers, found), list(numbers)
+(['tags'], ['color', 'price'])
 >>> found[Type.BIGINT]
 Cells(event=[0], rank=[1], name=[1], value=[5])
 """
@@ -26,45 +26,60 @@ class Cells(NamedTuple):
     value: list[Any]
 
 
-def _add_cells(
-    cells: Sequence[tuple[Type, int, str, Any]], count: int, numbers: dict[str, int], found: dict[Type, Cells]
-) -> None:
-    for kind, rank, name, value in cells:
-        own = found[kind]
-        own.event.append(count)
-        own.rank.append(rank)
-        own.name.append(numbers.setdefault(name, len(numbers)))
-        own.value.append(value)
-
-
 def add_plain(
     event: Mapping[str, Any], count: int, numbers: dict[str, int], found: dict[Type, Cells]
-) -> bool:
-    """Add an event of ordinary values; False, and nothing is added, if it has others."""
-    cells = []
+) -> Sequence[str] | None:
+    """Add an event of ordinary values; returns its attributes with nested values.
+
+    None, and nothing is added, if it has others.
+    """
+    nested: list[str] = []
+    before = len(numbers)
     for rank, (name, value) in enumerate(event.items()):
-        exact = type(value)
-        if exact is str:
-            if not value.isascii():
-                return False
-            kind = Type.STRING
-        elif exact is int:
-            if not -(2**63) <= value < 2**63:
-                return False
-            kind = Type.BIGINT
-        elif exact is bool:
-            kind = Type.BOOLEAN
-        elif value is None:
+        kind = _KINDS.get(type(value))
+        if kind is None:
+            if type(name) is not str or not name.isascii():
+                break
+            if type(value) in _INSIDE:
+                nested.append(name)
+            elif value is not None:
+                break
             continue
-        elif exact is float:
-            kind, value = Type.DOUBLE, value + 0.0  # -0.0 becomes 0.0
-        else:
-            return False
-        if name not in numbers and (type(name) is not str or not name.isascii()):
-            return False
-        cells.append((kind, rank, name, value))
-    _add_cells(cells, count, numbers, found)
-    return True
+        if kind is Type.STRING:
+            if not value.isascii():
+                break
+        elif kind is Type.DOUBLE:
+            value += 0.0  # -0.0 becomes 0.0
+        elif kind is Type.BIGINT and not -(2**63) <= value < 2**63:
+            break
+        number = numbers.get(name)
+        if number is None:
+            if type(name) is not str or not name.isascii():
+                break
+            number = numbers[name] = len(numbers)
+        events, ranks, names, values = found[kind]
+        events.append(count)
+        ranks.append(rank)
+        names.append(number)
+        values.append(value)
+    else:
+        return nested
+    _take_back(count, before, numbers, found)
+    return None
+
+
+_KINDS = {str: Type.STRING, int: Type.BIGINT, float: Type.DOUBLE, bool: Type.BOOLEAN}
+_INSIDE = frozenset((dict, list))
+
+
+def _take_back(count: int, before: int, numbers: dict[str, int], found: dict[Type, Cells]) -> None:
+    """Take back what was added of an event."""
+    for cells in found.values():
+        while cells.event and cells.event[-1] == count:
+            for column in cells:
+                column.pop()
+    while len(numbers) > before:
+        numbers.popitem()
 
 
 def add_event(
@@ -89,7 +104,11 @@ def add_event(
         else:
             if cells[-1][3] is None:  # NaT
                 cells.pop()
-    _add_cells(cells, count, numbers, found)
+    for kind, rank, name, value in cells:
+        for column, one in zip(
+            found[kind], (count, rank, numbers.setdefault(name, len(numbers)), value), strict=True
+        ):
+            column.append(one)
     return nested
 
 

@@ -417,6 +417,9 @@ class TypedEntries(NamedTuple):
     vector: Vector
 
 
+Inside = list[tuple[list[str], TypedEntries]]
+
+
 class EventSource:
     """Whole events, read when somebody needs what is inside them.
 
@@ -424,8 +427,13 @@ class EventSource:
     [{'a': [2]}]
     """
 
-    def __init__(self, read: Callable[[Index], list[Mapping[str, Any]]], index: Index) -> None:
-        self._read, self._index = read, index
+    def __init__(
+        self,
+        read: Callable[[Index], list[Mapping[str, Any]]],
+        index: Index,
+        inside: Callable[[Index, Any], Inside | None] | None = None,
+    ) -> None:
+        self._read, self._index, self._inside = read, index, inside
 
     @classmethod
     def of(cls, events: Sequence[Mapping[str, Any]]) -> EventSource:
@@ -449,7 +457,13 @@ class EventSource:
         return self._read(self._index)
 
     def take(self, index: Index) -> EventSource:
-        return EventSource(self._read, self._index[index])
+        return EventSource(self._read, self._index[index], self._inside)
+
+    def inside(self, tree: Any) -> Inside | None:
+        """Values at paths of names, with the names of their attributes; None if only the dicts can say."""
+        if self._inside is None or not np.all(self._index[1:] > self._index[:-1]):
+            return None
+        return self._inside(self._index, tree)
 
 
 class SparseRows(Rows):
@@ -498,15 +512,16 @@ class SparseRows(Rows):
         for i, event in enumerate(events):
             if i in bad:
                 continue
-            if not add_plain(event, count, numbers, found):
+            inner = add_plain(event, count, numbers, found)
+            if inner is None:
                 try:
                     inner = add_event(event, count, numbers, found)
                 except ValueError as error:
                     bad[i] = str(error)
                     continue
-                if inner and nested is not None:
-                    for name in inner:
-                        nested.setdefault(name, []).append(i)
+            if nested is not None:
+                for name in inner:
+                    nested.setdefault(name, []).append(i)
             count += 1
         entries = []
         for kind, (at, ranks, names, values) in found.items():

@@ -40,6 +40,7 @@ import numpy as np
 import pyarrow as pa
 
 __all__ = [
+    "SIMPLE",
     "Catalog",
     "Field",
     "Relation",
@@ -275,7 +276,7 @@ def is_missing(value: Any) -> bool:
 
 def is_nested(value: Any) -> bool:
     """Whether a value has values inside. No type holds one; an open stream ignores it."""
-    return type(value) not in _SIMPLE and isinstance(value, list | tuple | Mapping | np.ndarray)
+    return type(value) not in SIMPLE and isinstance(value, list | tuple | Mapping | np.ndarray)
 
 
 def kind_of(value: Any) -> Type:
@@ -297,7 +298,7 @@ def kind_of(value: Any) -> Type:
     raise ValueError(f"{value!r} is not a number, text, boolean, date or timestamp")
 
 
-_SIMPLE = frozenset((str, int, float, bool, type(None)))  # types that are looked at often
+SIMPLE = frozenset((str, int, float, bool, type(None)))  # types that are looked at often
 _EXACT = {bool: Type.BOOLEAN, float: Type.DOUBLE, str: Type.STRING}
 _KINDS_OF = (
     (bool, Type.BOOLEAN),

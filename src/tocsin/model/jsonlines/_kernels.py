@@ -362,7 +362,9 @@ def _read_object(data, i, limit, k, names, out):
             if out.kind[n] == LONG:
                 out.value[n], out.end[n] = begin, i
         elif c == 123 or c == 91:
-            i, out.kind[n] = _after_nested(data, i, limit), NESTED
+            begin, out.kind[n] = i, NESTED
+            i = _after_nested(data, i, limit)
+            out.value[n], out.end[n] = begin, i
         else:
             i, out.kind[n] = _word(data, i, limit)
         if i < 0:

@@ -27,6 +27,7 @@ from tocsin.model.change import OPS, ChangeBatch, takes_op
 from tocsin.model.columns import (
     EventSource,
     Index,
+    Inside,
     Mask,
     Rows,
     SparseRows,
@@ -37,6 +38,7 @@ from tocsin.model.columns import (
     gathered,
 )
 from tocsin.model.jsonlines._kernels import BIGINT, BLANK, DOUBLE, FALSE, NESTED, NULL, TEXT, TRUE, UNUSUAL
+from tocsin.model.jsonlines.inside import KINDS, PathTree, values_inside, vector_of
 from tocsin.model.jsonlines.parse import JsonText, Parsed, parse_object, parse_objects, parse_plain
 from tocsin.model.schema import Field, Stream, Table, Type, read
 
@@ -156,14 +158,14 @@ class _Reader:
         if self._slow.any():
             body &= ~self._slow[obj]
         parts = []
-        for type, kinds in _KINDS.items():
+        for type, kinds in KINDS.items():
             mine = p.kind == kinds[0]
             for kind in kinds[1:]:
                 mine |= p.kind == kind
             at = np.flatnonzero(mine & body)
             if len(at):
                 event = obj[at]
-                vector = self._vector(type, at)
+                vector = vector_of(p, type, at)
                 parts.append(TypedEntries(event, at - p.start[event], p.name[at], vector))
         return SparseRows(parts, tuple(p.names), self._count, self._source())
 
@@ -176,7 +178,14 @@ class _Reader:
         def read(index: Index) -> list[Mapping[str, Any]]:
             return [_whole(raw[self._begin[k] : self._end[k]].tobytes()) for k in index.tolist()]
 
-        return EventSource(read, np.arange(self._count))
+        place, parsed = np.full(self._count, -1, np.int64), self._parsed
+
+        def inside(index: Index, tree: PathTree) -> Inside | None:
+            place[:] = -1
+            place[index] = np.arange(len(index))
+            return values_inside(raw, parsed, place, tree)
+
+        return EventSource(read, np.arange(self._count), inside)
 
     def _nested(self) -> dict[str, Index]:
         """The objects in which a name has a nested value, of an open stream."""
@@ -185,16 +194,6 @@ class _Reader:
             return {}
         name, number = self._parsed.names, self._parsed.name[at]
         return {name[n]: self._object[at[number == n]] for n in distinct(number).tolist()}
-
-    def _vector(self, type: Type, at: Index) -> Vector:
-        """The values of members that all have the type."""
-        p, value = self._parsed, self._parsed.value[at]
-        if type is Type.STRING:
-            return TextVector(p.data, value, p.end[at])
-        valid = np.ones(len(at), np.bool_)
-        if type is Type.BIGINT:
-            return Vector(type, value, valid)
-        return Vector(type, p.kind[at] == TRUE if type is Type.BOOLEAN else value.view(np.float64), valid)
 
     # -- declared columns --------------------------------------------------------------------------
 
@@ -292,12 +291,6 @@ class _Reader:
         return batch.renumbered(numbers), bad
 
 
-_KINDS = {  # of members, by type in an open stream
-    Type.STRING: (TEXT,),
-    Type.BIGINT: (BIGINT,),
-    Type.DOUBLE: (DOUBLE,),
-    Type.BOOLEAN: (FALSE, TRUE),
-}
 _FITTING = {  # kinds of members that a column takes without doubt
     Type.BIGINT: (BIGINT,),
     Type.DOUBLE: (BIGINT, DOUBLE),
