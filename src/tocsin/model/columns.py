@@ -36,7 +36,7 @@ A matching index reads the entries; the dense vector of an attribute is made whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -52,6 +52,7 @@ from numpy.typing import NDArray
 from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.cells import Cells, add_event, add_plain
+from tocsin.model.event_source import EventSource
 from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import MISSING, is_exists, is_inside, value_of
 from tocsin.model.schema import Type
@@ -417,53 +418,9 @@ class TypedEntries(NamedTuple):
     vector: Vector
 
 
-Inside = list[tuple[list[str], TypedEntries]]
-
-
-class EventSource:
-    """Whole events, read when somebody needs what is inside them.
-
-    >>> EventSource.of([{"a": [1]}, {"a": [2]}]).take(np.array([1])).dicts
-    [{'a': [2]}]
-    """
-
-    def __init__(
-        self,
-        read: Callable[[Index], list[Mapping[str, Any]]],
-        index: Index,
-        inside: Callable[[Index, Any], Inside | None] | None = None,
-    ) -> None:
-        self._read, self._index, self._inside = read, index, inside
-
-    @classmethod
-    def of(cls, events: Sequence[Mapping[str, Any]]) -> EventSource:
-        return cls(lambda index: [events[i] for i in index.tolist()], np.arange(len(events)))
-
-    @classmethod
-    def joined(cls, several: Sequence[SparseRows]) -> EventSource | None:
-        """Events of several batches, one after the other; None if none of them has a source."""
-        if all(rows.source is None for rows in several):
-            return None
-        start = np.concatenate([[0], np.cumsum([len(rows) for rows in several])])
-
-        def read(index: Index) -> list[Mapping[str, Any]]:
-            which = np.searchsorted(start, index, side="right") - 1
-            return [several[n].events[i - start[n]] for n, i in zip(which, index, strict=True)]
-
-        return cls(read, np.arange(start[-1]))
-
-    @cached_property
-    def dicts(self) -> list[Mapping[str, Any]]:
-        return self._read(self._index)
-
-    def take(self, index: Index) -> EventSource:
-        return EventSource(self._read, self._index[index], self._inside)
-
-    def inside(self, tree: Any) -> Inside | None:
-        """Values at paths of names, with the names of their attributes; None if only the dicts can say."""
-        if self._inside is None or not np.all(self._index[1:] > self._index[:-1]):
-            return None
-        return self._inside(self._index, tree)
+def _entries(kind: Type, cells: Cells) -> TypedEntries:
+    index = np.array(cells.event, np.int64), np.array(cells.rank, np.int64), np.array(cells.name, np.int32)
+    return TypedEntries(*index, Vector.of(kind, cells.value))
 
 
 class SparseRows(Rows):
@@ -523,11 +480,7 @@ class SparseRows(Rows):
                 for name in inner:
                     nested.setdefault(name, []).append(i)
             count += 1
-        entries = []
-        for kind, (at, ranks, names, values) in found.items():
-            if at:
-                index = np.array(at, np.int64), np.array(ranks, np.int64), np.array(names, np.int32)
-                entries.append(TypedEntries(*index, Vector.of(kind, values)))
+        entries = [_entries(kind, cells) for kind, cells in found.items() if cells.event]
         whole = [event for i, event in enumerate(events) if i not in bad] if bad else events
         return cls(entries, tuple(numbers), count, EventSource.of(whole))
 

@@ -25,9 +25,7 @@ from tocsin.errors import BadRow, ChangeError
 from tocsin.model.buffers import to_numpy
 from tocsin.model.change import OPS, ChangeBatch, takes_op
 from tocsin.model.columns import (
-    EventSource,
     Index,
-    Inside,
     Mask,
     Rows,
     SparseRows,
@@ -37,6 +35,7 @@ from tocsin.model.columns import (
     distinct,
     gathered,
 )
+from tocsin.model.event_source import EventSource, Inside
 from tocsin.model.jsonlines._kernels import BIGINT, BLANK, DOUBLE, FALSE, NESTED, NULL, TEXT, TRUE, UNUSUAL
 from tocsin.model.jsonlines.inside import KINDS, PathTree, values_inside, vector_of
 from tocsin.model.jsonlines.parse import JsonText, Parsed, parse_object, parse_objects, parse_plain
