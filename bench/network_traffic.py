@@ -3,7 +3,7 @@
 A cell is a workload, a number of subscriptions and a seed; it has four networks, all CAN with 1,000 zones:
 
     load            zones of equally many subscriptions
-    traffic clu+    zones that few past messages cross: those of ref-sj-clu+ over the same table S. They tell
+    traffic clu+    zones that few past messages cross: those of ref-sj-clu+ over the same table S. They show
                     which rows events will join, and how clu+ describes them, so this favours clu+
     traffic all     the same, by as many past messages of each scheme that describes
     traffic other   by past messages of ref-sj-clu+ over another draw of S: the distribution alone is known

@@ -10,7 +10,7 @@ True None
 >>> print(holds(condition, Waiting(3, 0, rows=2, before={"cheapest": 100}, after={"cheapest": 94})))
 True
 
-A refresh is due when `holds` is true; None asks for propagating first, which whoever owns the changes does at
+A refresh is due when `holds` is true; None requires propagating first, which whoever owns the changes does at
 its own pace (`check`), never at each change.
 """
 

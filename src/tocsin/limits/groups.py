@@ -6,7 +6,7 @@
 
 Subscriptions with equal options over the same tables form a group; `group = 'name'` puts others together.
 A group shares copies of its tables and their waiting changes, and is refreshed as a whole. Only the
-subscriptions that were asked for, or whose condition holds, receive deltas; those of the others wait.
+subscriptions that were requested, or whose condition holds, receive deltas; those of the others wait.
 
 Conditions are evaluated after each change and with each `tick`, on the engine's clock. Subscriptions of one
 condition that were refreshed at the same time form a *cohort* and are evaluated together.
@@ -292,7 +292,7 @@ class RefreshGroups(Room):
         parts = []
         try:
             parts.append(self._refresh(group, np.array(sorted(due), np.int64), now))
-        except SumOverflow:  # nobody asked: the others are refreshed, one by one
+        except SumOverflow:  # nobody requested it: the others are refreshed, one by one
             for slot in sorted(due):
                 try:
                     parts.append(self._refresh(group, np.array([slot], np.int64), now))

@@ -1,6 +1,6 @@
 """When to propagate which tables, so that a refresh takes no longer than the limit.
 
-Whoever owns the waiting changes reports arrivals, and asks the policy when the limit breaks:
+Whoever owns the waiting changes reports arrivals, and calls the policy when the limit breaks:
 
     policy.begin(waiting, costs, limit)                 after each refresh
     policy.arrived(counts, now)                         changes wait

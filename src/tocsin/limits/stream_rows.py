@@ -117,8 +117,8 @@ class StreamRows:
 
     def pairs(self) -> tuple[Index, Index, int]:
         """All pairs with a row of this step: rows of side 0, rows of side 1, and how many keys were equal."""
-        zero, one, walked = self._ask(0, self._first[1])
-        two, three, more = self._ask(1, NEVER)
+        zero, one, walked = self._look_up_new(0, self._first[1])
+        two, three, more = self._look_up_new(1, NEVER)
         return np.concatenate([zero, three]), np.concatenate([one, two]), walked + more
 
     def missed(self) -> int:
@@ -132,8 +132,8 @@ class StreamRows:
                 found += gone_of(new, self.keys.arrays.gone[1 - side])
         return found * self.dropped.weight
 
-    def _ask(self, side: int, limit: int) -> tuple[Index, Index, int]:
-        """Pairs (asking row, row asked) of this step's rows of a side with the rows of the other."""
+    def _look_up_new(self, side: int, limit: int) -> tuple[Index, Index, int]:
+        """Pairs of this step's rows of a side, first, with the rows of the other."""
         mine, other, first = self.buffers[side], self.buffers[1 - side], self._first[side]
         none = np.empty(0, np.int64)
         if mine is None or other is None or mine.count == first or not other.count:

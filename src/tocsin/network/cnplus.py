@@ -13,9 +13,9 @@ all. The source it names to others is itself if its repository has the payload o
 network of them over a network with a fixed tree; a kernel does there what nodes do.
 
 A payload is dropped only when the repository is full: dropped as soon as all neighbours have it, as the paper
-suggests, it has to be fetched again. J08, section 5 and appendix H; NETWORK.md, 10.5. Ours: the server, asked
-again for a payload, refers to the broker that got it last (`PayloadProviders`), since brokers next to it see
-more payloads than a small repository holds; `refers=False` is the paper's.
+suggests, it has to be fetched again. J08, section 5 and appendix H; NETWORK.md, 10.5. Ours: when a
+payload is requested again, the server refers to the broker that got it last (`PayloadProviders`), since
+brokers next to it see more payloads than a small repository holds; `refers=False` is the paper's.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Plus = Annotated[
 ]
 Plain = Annotated[float, typer.Option(help="CN+: share of brokers that know nothing of it.", min=0, max=1)]
 Refers = Annotated[
-    bool, typer.Option(help="CN+: the server, asked again for a payload, refers to the broker that has it.")
+    bool, typer.Option(help="CN+: a payload requested again: the server refers to a broker that has it.")
 ]
 Training = Annotated[
     str,

@@ -184,8 +184,8 @@ def matches_by_step(streams: Streams, score: Score, slots: int) -> NDArray[np.in
         for mine in (0, 1):
             rows = np.flatnonzero(side == mine)
             kept = value[rows]
-            asked = KeptRows(kept - base, kept.astype(float), arrival[rows], np.full(len(rows), np.inf))
-            scores[rows] = score(mine, asked, float(t), slots)
+            some = KeptRows(kept - base, kept.astype(float), arrival[rows], np.full(len(rows), np.inf))
+            scores[rows] = score(mine, some, float(t), slots)
         stay = np.sort(np.argsort(scores, kind="stable")[len(side) - slots :])
         side, value, arrival = side[stay], value[stay], arrival[stay]
     return found
