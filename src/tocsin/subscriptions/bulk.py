@@ -57,9 +57,9 @@ MIN_ROWS = 8
 def collector_paused() -> Iterator[None]:
     """Around making many objects that stay: Python's collector would search all of them again and again.
 
-    Of 100,000 texts with as many skeletons that takes two fifths of the time. At the end the objects become
-    old ones, left to full collections: as young ones they would be searched twice more, at once. If a program has
-    frozen objects itself, these stay frozen, and the new ones stay young.
+    Of 100,000 texts with as many skeletons that takes two fifths of the time. At the end the objects
+    become old ones, left to full collections: as young ones they would be searched twice more, at once.
+    If a program has frozen objects itself, these stay frozen, and the new ones stay young.
     """
     was_collecting = gc.isenabled()
     gc.disable()
