@@ -66,7 +66,7 @@ async def test_calls_answer_as_those_of_a_plain_engine() -> None:
 
 
 def test_every_method_of_an_engine_can_be_awaited() -> None:
-    apart = {"load", "on_delta", "on_step", "parts", "queries", "restoring", "step"}
+    apart = {"ids_of", "load", "on_delta", "on_step", "parts", "queries", "restoring", "step"}
     names = {
         name
         for kind in tocsin.Engine.__mro__[:-1]

@@ -253,6 +253,7 @@ class AsyncEngine:
     subscribe_predicates = _without_deltas(Engine.subscribe_predicates)
     subscribe_texts = _without_deltas(Engine.subscribe_texts)
     subscribe_rules = _without_deltas(Engine.subscribe_rules)
+    subscribe_correlations = _without_deltas(Engine.subscribe_correlations)
     subscriptions = _reading(Engine.subscriptions)
     subscribers = _reading(Engine.subscribers)
     query = _reading(Engine.query)
