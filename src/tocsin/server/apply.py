@@ -71,6 +71,7 @@ class Applier:
         self.segments = Segments()
         self._own: list[Deltas] = []
         self._read: list[int] = []
+        self._names: dict[str | None, list[int]] | None = None  # ids by subscriber, once somebody follows one
         self._events: dict[int, bool] = {}  # whether some subscriptions have no content
         self._methods: dict[type[Any], Callable[[Any], Any]] = {
             Define: self._define,
@@ -90,6 +91,7 @@ class Applier:
         self._own.clear()
         if not isinstance(command, Change | Tick | Refresh):
             self._events.clear()
+            self._names = None
         return self._methods[type(command)](command)
 
     def own(self) -> list[Deltas]:
@@ -136,6 +138,14 @@ class Applier:
         wanted = self.engine.with_content([id for id in ids if id not in self.paused]).tolist()
         self._read += wanted
         return self.engine.contents(wanted)
+
+    def of_subscriber(self, name: str | None) -> list[int]:
+        """The ids of a subscriber; without a name, all. Read once until the next command."""
+        if self._names is None:
+            self._names = {name: list(ids) for name, ids in self.engine.subscribers().items()}
+        if name is None:
+            return [id for ids in self._names.values() for id in ids]
+        return self._names.get(name, [])
 
     def __contains__(self, id: int) -> bool:
         return id in self.paused or id in self.engine

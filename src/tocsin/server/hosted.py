@@ -73,9 +73,7 @@ class Hosted:
             if wanted.ids is not None:
                 ids = [id for id in wanted.ids if id in core.applier]
             else:
-                names = engine.subscribers()
-                ids = [id for name, some in names.items() for id in some
-                       if wanted.subscriber in (None, name)]  # fmt: skip
+                ids = core.applier.of_subscriber(wanted.subscriber)
             return core.applier.contents(ids)
 
         deltas, position = await self.read(read)
