@@ -45,6 +45,7 @@ SHAPES = {
     "aggregate": "SELECT COUNT(*), SUM(k), AVG(a) FROM r WHERE a BETWEEN {n} AND 50",
     "distinct": "SELECT DISTINCT s FROM r WHERE a > {n}",
     "top-k": "SELECT * FROM r WHERE a > {n} ORDER BY a, s LIMIT 3",
+    "top-k of several lengths": "SELECT * FROM r WHERE a > {n} ORDER BY k LIMIT {n}",
 }
 
 KINDS = {

@@ -464,6 +464,7 @@ def _join_costs() -> None:
 _ITEMS = {
     "topk": [
         ("*", "ORDER BY d LIMIT 3"),
+        ("*", "ORDER BY d LIMIT 5"),
         ("id, s", "ORDER BY s DESC, d, id LIMIT 2"),
         ("id", "ORDER BY b LIMIT 20"),
     ],
