@@ -179,3 +179,24 @@ def test_a_refusal_names_the_place_and_the_construct(query, place, construct):
         return
     assert isinstance(found[0], Refusal), str(found[0].where)
     assert (found[0].place, found[0].construct) == (place, construct), found[0]
+
+
+def test_queries_over_the_cap_of_normal_forms(tmp_path):
+    """Parts of a query that is too large become shared attributes."""
+    rng = random.Random(9)
+
+    def pairs():
+        return [{"bool": {"must": [cases.leaf(rng, ""), cases.leaf(rng, "")]}} for _ in range(12)]
+
+    queries = [{"bool": {"must": [{"bool": {"should": pairs()}} for _ in range(4)]}} for _ in range(5)]
+    engine = Engine()
+    engine.execute("CREATE STREAM docs")
+    done = engine.subscribe_rules("percolator", queries, stream="docs", mapping=MAPPING)
+    assert not done.refused
+    assert "held(" in str(engine.query(1))
+    documents = [cases.document(rng) for _ in range(30)]
+    expected = [[n + 1 for n, query in enumerate(queries) if matches(query, one)] for one in documents]
+    assert [engine.publish("docs", one).subscription.tolist() for one in documents] == expected
+    engine.save(tmp_path / "saved")
+    loaded = Engine.load(tmp_path / "saved")
+    assert [sorted(loaded.publish("docs", one).subscription.tolist()) for one in documents] == expected

@@ -6,6 +6,7 @@
                                   contains the second, without regard to case
     geo_km(place, 52.5, 13.4)     the distance in kilometres from a point
     indexed(title, 'standard')    the words of a text, or another form of a value (`rules/analysis.py`)
+    held('a = 1 AND b = 2')       TRUE where a condition holds (`rules/shared.py`)
     cesql('INT(hop) + 1')         the value of an expression of CloudEvents (`rules/cesql_values.py`)
 
 Such an attribute is called by MARK and the text of the call (`model/paths.py`) and is an attribute like any
@@ -54,6 +55,7 @@ FUNCTIONS: dict[str, str] = {
     "cesql": "tocsin.rules.cesql_values:of_expression",
     "event_text": "tocsin.model.derived:of_event",
     "geo_km": "tocsin.model.derived:of_place",
+    "held": "tocsin.rules.shared:of_condition",
     "indexed": "tocsin.rules.analysis:of_indexed",
     "ip_key": "tocsin.model.derived:of_address",
 }

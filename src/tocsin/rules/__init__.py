@@ -8,6 +8,7 @@
                      `percolator`), `analysis.py` the forms of values that indexes have
     sigma.py         detection rules, through pySigma (`sigma_backend.py`, the extra `sigma`)
     correlations.py  correlations of Sigma rules, as queries over streams with declared columns
+    shared.py        conditions too large for a normal form: parts as shared attributes
     atoms.py         conditions that several of them use; addresses.py: those on IP addresses
 
 `Engine.subscribe_rules` registers what was read; `tocsin import` shows it.

@@ -23,6 +23,7 @@ from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
 from tocsin.predicate.compile import flatten
 from tocsin.rules.base import Condition, Refusal, Rule, read_rules
+from tocsin.rules.shared import within_cap
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans, LazyPlans
 from tocsin.subscriptions.bulk import Load
@@ -83,8 +84,8 @@ def load_rules(
         if isinstance(form, Refusal):
             refused.append(form)
             continue
-        forms.append(form)
-        taken.append(rule)
+        forms.append(form[1])
+        taken.append(form[0])
         numbers.append(n)
     source = RuleSource(relation, taken, named)
     lazy = LazyPlans(source.plan, np.arange(len(taken), dtype=np.int32))
@@ -92,10 +93,14 @@ def load_rules(
     return source, FlatPlans(query, Shape.FILTER, (flatten(forms),), (), lazy), numbers, refused
 
 
-def normal_form(rule: Condition) -> NormalForm | Refusal:
-    """The normal form of a rule's condition; a refusal if it is too large."""
+def normal_form(rule: Condition) -> tuple[Condition, NormalForm] | Refusal:
+    """A rule with its normal form; where that is too large, parts become shared attributes."""
     try:
-        return with_deep_stack(normalise, rule.where)
+        return rule, with_deep_stack(normalise, rule.where)
+    except NormalFormError:
+        smaller = Condition(rule.rule, with_deep_stack(within_cap, rule.where))
+    try:
+        return smaller, with_deep_stack(normalise, smaller.where)
     except NormalFormError as error:
         return Refusal(rule.rule, "", "", error.fact)
 
