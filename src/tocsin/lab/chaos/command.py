@@ -5,6 +5,7 @@ The folder of a run is removed if its output is correct, and kept if not.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -77,12 +78,17 @@ def run_chaos(
     """Run after run, with seeds from `seed` on; `both` changes between one machine and a cluster,
     `store` is one machine with its state in an object store."""
     from tocsin.lab.chaos.cluster import running
-    from tocsin.lab.chaos.object_store import BUCKET, object_store
+    from tocsin.lab.chaos.object_store import BUCKET, JARS, object_store
     from tocsin.lab.chaos.run import ChaosRun, kill_plan
     from tocsin.lab.chaos.workload import ChaosWorkload
 
     if place not in PLACES:
         raise UsageError(f"there is no place {place!r}", hint=f"one of {', '.join(PLACES)}")
+    if place == "store" and JARS not in os.environ:
+        raise UsageError(
+            "Spark needs hadoop-aws and its bundle to read S3",
+            hint=f"{JARS}=hadoop-aws.jar,bundle.jar names them",
+        )
     if kills >= 4 * files:
         raise UsageError(
             f"{kills} kills in {files} files leave no time to work", hint="fewer --kills, or more --files"

@@ -20,9 +20,11 @@ from unittest.mock import patch
 from tocsin.errors import TocsinError
 from tocsin.lab.chaos.cluster import HOST, Process
 
-__all__ = ["BUCKET", "S3", "object_store"]
+__all__ = ["BUCKET", "JARS", "S3", "object_store"]
 
 BUCKET = "tocsin"
+JARS = "TOCSIN_S3_JARS"
+"""Names the jars with which Spark reads S3: hadoop-aws in the version of its Hadoop, and what that needs."""
 _KEY = "testing"
 
 
@@ -43,6 +45,7 @@ class S3(NamedTuple):
     @property
     def spark(self) -> dict[str, str]:
         return {
+            **({"spark.jars": os.environ[JARS]} if JARS in os.environ else {}),
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
             "spark.hadoop.fs.s3a.access.key": _KEY,

@@ -40,6 +40,7 @@ from random import Random
 
 from tocsin.errors import TocsinError
 from tocsin.lab.chaos.cluster import Cluster, Process
+from tocsin.lab.chaos.object_store import S3
 from tocsin.lab.chaos.workload import (
     DDL,
     ChaosWorkload,
@@ -330,7 +331,8 @@ def drive(folder: Path, master: str, state: str, hosts: int) -> None:
     """Run the pipeline over the folder until all is done; it has the checkpoint, and dead letters."""
     from tocsin.spark import Pipeline, session
 
-    spark = session("chaos", master, log=folder / "driver.log")
+    far = S3(os.environ["AWS_ENDPOINT_URL"]).spark if state.startswith("s3:") else {}
+    spark = session("chaos", master, log=folder / "driver.log", **far)
     pipeline = Pipeline(spark, state_dir=state, layout=LAYOUT)
     reader = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1)
     query = pipeline.start(
