@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from tocsin.engine import Engine, Rooms
 from tocsin.group.scan import GroupScan
 from tocsin.join.scan import JoinScan
-from tocsin.lab.window_law import SHAPES, WindowWitness, random_change, random_queries, random_query
+from tocsin.lab.window_law import (
+    SHAPES,
+    WindowWitness,
+    random_change,
+    random_event,
+    random_queries,
+    random_query,
+)
 from tocsin.match.scan import Scan
 from tocsin.rank.scan import RankScan
 
@@ -77,3 +84,20 @@ def test_a_saved_engine_has_its_windows(rng: Random) -> None:
     for _ in range(6):
         random_change(witness, rng)
     witness.engine._check()
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_step_that_fails_changes_no_window(rng: Random) -> None:
+    def refuse(step: object) -> None:
+        raise ValueError("refused")
+
+    witness = WindowWitness()
+    for shape in ("absent", "absent", "exists"):
+        witness.subscribe(random_query(rng, shape))
+    for _ in range(8):
+        random_change(witness, rng)
+        stop = witness.engine.on_step(refuse)
+        with pytest.raises(ValueError, match="refused"):
+            witness.engine.apply("hits", [random_event(rng, witness, "hits") for _ in range(4)])
+        stop()
+        witness.engine._database._check()

@@ -35,7 +35,7 @@ from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream
 from tocsin.reference import absent_in, as_bag, evaluate, events_in, row_key
 
-__all__ = ["DEFINITIONS", "SHAPES", "WindowWitness", "random_change", "random_queries"]
+__all__ = ["DEFINITIONS", "SHAPES", "WindowWitness", "random_change", "random_event", "random_queries"]
 
 DEFINITIONS = """
 CREATE STREAM hits (page STRING, k BIGINT, ms BIGINT, load DOUBLE, at TIMESTAMP, seen TIMESTAMP);
