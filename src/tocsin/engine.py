@@ -513,8 +513,6 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
     def _publish_one(self, stream: Stream, event: Mapping[str, Any]) -> Deltas | None:
         """The deltas of one plain event, without the detour of a batch; None if it must be one."""
         database, seq = self._database, self._database.last_seq + 1
-        if stream.name in database.constrained:
-            return None
         if type(event) is not dict or "_seq" in event or "_op" in event or seq >= 2**63 or self._watchers:
             return None
         self._listeners.check_chain()

@@ -10,7 +10,7 @@ from tocsin.language.dialect import read
 from tocsin.language.expressions import read_expression
 from tocsin.language.literals import Constant
 from tocsin.model.columns import SparseRows
-from tocsin.model.expressions.derived import Derived, expression_of
+from tocsin.model.expressions.derived import DerivedColumn, expression_of
 from tocsin.model.expressions.tree import text_of
 
 EXPRESSIONS = [pair for seed in range(4) for pair in expressions(seed, 120, 1 + seed % 3)]
@@ -41,7 +41,7 @@ def test_events_of_an_open_stream_mean_what_their_types_say() -> None:
         column = column_of(text)
         if isinstance(column, Constant):
             continue
-        own = Derived(expression_of(column.name).tree, ())
+        own = DerivedColumn(expression_of(column.name).tree, ())
         vectors = own.of_rows(batch)
         for n, event in enumerate(plain):
             values = [vector.to_list()[n] for vector in vectors if vector.valid[n]]

@@ -30,8 +30,7 @@ from tocsin.model.expressions.casts import SIZES
 from tocsin.model.expressions.derived import remember
 from tocsin.model.expressions.names import COMPUTED_NAMES
 from tocsin.model.expressions.overloads import INTERVAL
-from tocsin.model.expressions.tree import Call, Expression, Interval, Ref, name_of, refs_of
-from tocsin.model.expressions.tree import Constant as ConstantTree
+from tocsin.model.expressions.tree import CallNode, ConstantNode, Expression, Interval, Ref, name_of, refs_of
 from tocsin.model.expressions.typed import (
     ANY,
     COMPARISONS,
@@ -49,7 +48,7 @@ __all__ = ["ExpressionReader", "is_computed", "read_expression", "reject_chained
 _Read = tuple[Expression, Typed]
 
 
-class Names(Protocol):
+class ExpressionNames(Protocol):
     """What expressions need of a `Scope`: the columns that nodes name."""
 
     @property
@@ -119,7 +118,7 @@ class _Folded:
 class ExpressionReader:
     """Reads the expressions of one query."""
 
-    def __init__(self, scope: Names, literals: ConstantReader) -> None:
+    def __init__(self, scope: ExpressionNames, literals: ConstantReader) -> None:
         self.scope, self.source, self.literals = scope, scope.source, literals
 
     def column(self, node: exp.Expr) -> Column | Constant:
@@ -131,7 +130,7 @@ class ExpressionReader:
         if typed.kind == INTERVAL:
             hint = "add it to a time; of two times write timestampdiff(SECOND, start, end)"
             self._reject("an interval is no value of a row", node, hint)
-        tree = _replaced(tree, lambda ref: ConstantTree(ref.value) if isinstance(ref, _Parameter) else ref)
+        tree = _replaced(tree, lambda ref: ConstantNode(ref.value) if isinstance(ref, _Parameter) else ref)
         relations = {ref.relation for ref in columns}
         if len(relations) > 1:
             hint = "compute a part of each table by itself, and compare the parts"
@@ -165,7 +164,7 @@ class ExpressionReader:
             return self._parameter(node)
         if isinstance(node, exp.Interval):
             value = interval_of(node, self.source)
-            return ConstantTree(value), constant(value)
+            return ConstantNode(value), constant(value)
         if is_nested_node(node) and (nested := self.scope.nested(node, self.literals)) is not None:
             return self._ref(nested, node)
         if isinstance(node, exp.Column | exp.Identifier) and not isinstance(node.this, exp.Star):
@@ -176,7 +175,7 @@ class ExpressionReader:
 
     def _leaf(self, value: Any, node: exp.Expr) -> _Read:
         try:
-            return ConstantTree(value), constant(value)
+            return ConstantNode(value), constant(value)
         except ValueError as error:
             raise self.source.error(str(error), node, "write a DOUBLE: 1e300") from None
 
@@ -198,7 +197,7 @@ class ExpressionReader:
     # -- calls -------------------------------------------------------------------------------------
 
     def _call(self, name: str, args: Sequence[_Read], node: exp.Expr, into: str = "") -> _Read:
-        call = Call(name, tuple(tree for tree, _ in args), into)
+        call = CallNode(name, tuple(tree for tree, _ in args), into)
         if name in ("+", "-") and all(typed.kind == INTERVAL for _, typed in args):
             return self._interval_sum(name, args)
         try:
@@ -209,14 +208,14 @@ class ExpressionReader:
             isinstance(ref, _Parameter) for ref in refs_of(call)
         ):
             value = _plain(typed.kind, compute(typed, ()))
-            return ConstantTree(value), constant(value) if value is not None else Typed(typed.kind)
+            return ConstantNode(value), constant(value) if value is not None else Typed(typed.kind)
         return call, typed
 
     def _interval_sum(self, name: str, args: Sequence[_Read]) -> _Read:
         one, other = (typed.value for _, typed in args)
         sign = 1 if name == "+" else -1
         value = Interval(*(a + sign * b for a, b in zip(one, other, strict=True)))
-        return ConstantTree(value), constant(value)
+        return ConstantNode(value), constant(value)
 
     def _type_hint(self, name: str) -> str:
         return _HINTS.get(name) or "convert a part with CAST(... AS type)"
@@ -319,12 +318,12 @@ class ExpressionReader:
                 when = self._call("=", [self.read(node.this), when], branch)
             parts += [when, self.read(branch.args["true"])]
         other = node.args.get("default")
-        parts.append((ConstantTree(None), constant(None)) if other is None else self.read(other))
+        parts.append((ConstantNode(None), constant(None)) if other is None else self.read(other))
         return self._call("case", parts, node)
 
     def _if(self, node: exp.If) -> _Read:
         other = node.args.get("false")
-        last = (ConstantTree(None), constant(None)) if other is None else self.read(other)
+        last = (ConstantNode(None), constant(None)) if other is None else self.read(other)
         return self._call("case", [self.read(node.this), self.read(node.args["true"]), last], node)
 
     def _extract(self, node: exp.Extract) -> _Read:
@@ -388,7 +387,7 @@ class ExpressionReader:
     def _constant(self, tree: Expression, node: exp.Expr) -> Constant:
         parameters = [ref for ref in refs_of(tree) if isinstance(ref, _Parameter)]
         if not parameters:
-            value = tree.value if isinstance(tree, ConstantTree) else _plain(*_computed(tree))
+            value = tree.value if isinstance(tree, ConstantNode) else _plain(*_computed(tree))
             if isinstance(value, Interval):
                 hint = "compare with DATE '...' or TIMESTAMP '...', or add it to a time"
                 self._reject("an interval is no value of a row", node, hint)
@@ -427,14 +426,14 @@ def _generalised(tree: Expression) -> Expression:
 
 
 def _with_value(tree: Expression, value: Any) -> Expression:
-    return _replaced(tree, lambda ref: ConstantTree(value))
+    return _replaced(tree, lambda ref: ConstantNode(value))
 
 
 def _replaced(tree: Expression, of: Callable[[Ref], Expression]) -> Expression:
     if isinstance(tree, Ref):
         return of(tree)
-    if isinstance(tree, Call):
-        return Call(tree.name, tuple(_replaced(arg, of) for arg in tree.args), tree.into)
+    if isinstance(tree, CallNode):
+        return CallNode(tree.name, tuple(_replaced(arg, of) for arg in tree.args), tree.into)
     return tree
 
 
@@ -445,7 +444,7 @@ def _computed(tree: Expression) -> tuple[Any, Any]:
 
 def _value_of(ref: Ref) -> Expression:
     assert isinstance(ref, _Parameter)
-    return ConstantTree(ref.value)
+    return ConstantNode(ref.value)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -461,7 +460,7 @@ def _plain(kind: Any, value: Any) -> Any:
 
 
 def _nullif(reader: ExpressionReader, args: list[_Read], node: exp.Expr) -> _Read:
-    none = ConstantTree(None), constant(None)
+    none = ConstantNode(None), constant(None)
     return reader._call("case", [reader._call("=", args, node), none, args[0]], node)
 
 
@@ -471,7 +470,7 @@ def _nvl2(reader: ExpressionReader, args: list[_Read], node: exp.Expr) -> _Read:
 
 def _date_part(reader: ExpressionReader, args: list[_Read], node: exp.Expr) -> _Read:
     part = args[0][0]
-    if not isinstance(part, ConstantTree) or not isinstance(part.value, str):
+    if not isinstance(part, ConstantNode) or not isinstance(part.value, str):
         reader._reject("date_part takes the name of a part first", node, "write date_part('HOUR', time)")
     return reader._part(part.value, args[1], node)
 
@@ -514,7 +513,7 @@ def read_expression(text: str) -> Expression:
 
 @dataclass(frozen=True, slots=True)
 class _AnyNames:
-    """Names of which nothing is known: every one is an attribute."""
+    """ExpressionNames of which nothing is known: every one is an attribute."""
 
     source: SourceText
 

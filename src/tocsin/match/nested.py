@@ -32,7 +32,7 @@ from tocsin.language.rewrite import normalise
 from tocsin.match.base import MatchIndex, unpack
 from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries
 from tocsin.model.derived import Computed, derived, is_derived
-from tocsin.model.expressions.derived import Derived, NotPlainError, expression_of
+from tocsin.model.expressions.derived import DerivedColumn, NotPlainError, expression_of
 from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import (
     ALL_VALUES,
@@ -92,7 +92,7 @@ class NestedAttributes:
         self._all_values = False
         self._tree: dict[str, tuple[str, Any]] | None = None  # `_names_only`, once it is known
         self._computed: dict[str, Computed] = {}  # by attribute
-        self._expressions: dict[str, Derived] = {}  # by attribute
+        self._expressions: dict[str, DerivedColumn] = {}  # by attribute
         self._types: tuple[Mapping[str, Type], dict[str, Type]] | None = (
             None  # of a declared relation, extended
         )

@@ -77,9 +77,9 @@ def value_in(name: str, row: Row) -> Any:
 def _computed(name: str, row: Row) -> Any:
     """The value of an expression: of columns of the types in its name, or of an event's own values.
 
-    >>> from tocsin.model.expressions.tree import Call, Ref, name_of
+    >>> from tocsin.model.expressions.tree import CallNode, Ref, name_of
     >>> from tocsin.model.schema import Type
-    >>> total = Call("*", (Ref("price"), Ref("qty")))
+    >>> total = CallNode("*", (Ref("price"), Ref("qty")))
     >>> _computed(name_of(total, (Type.BIGINT, Type.BIGINT)), {"price": 2**62, "qty": 2})
     -9223372036854775808
     >>> [_computed(name_of(total, ()), event) for event in ({"price": "3", "qty": 2}, {"price": True})]

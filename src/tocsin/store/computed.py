@@ -4,10 +4,10 @@ A computed column begins when a room first reads it. After that only slots that 
 computed, all of a batch together.
 
 >>> from tocsin.model.expressions.derived import remember
->>> from tocsin.model.expressions.tree import Call, Ref, name_of
+>>> from tocsin.model.expressions.tree import CallNode, Ref, name_of
 >>> from tocsin.model.schema import Type
->>> double = name_of(Call("+", (Ref("x"), Ref("x"))), (Type.BIGINT,))
->>> _ = remember(double, Call("+", (Ref("x"), Ref("x"))))
+>>> double = name_of(CallNode("+", (Ref("x"), Ref("x"))), (Type.BIGINT,))
+>>> _ = remember(double, CallNode("+", (Ref("x"), Ref("x"))))
 >>> columns, computed = {"x": Vector.of(Type.BIGINT, [1, None])}, ComputedColumns()
 >>> computed.column(double, columns).to_list()
 [2, None]

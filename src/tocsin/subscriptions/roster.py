@@ -302,7 +302,7 @@ class Roster:
 
         `types`: of columns; None if it is open.
         """
-        if self._database.windows.reads(stream):
+        if self._database.windows.reads(stream) or stream in self._database.constrained:
             return None
         if any(room.reads(stream) for room in self._stream_rooms):
             return None

@@ -1,9 +1,9 @@
 """Expressions as Python functions of a row: what a single event is computed by, in about a microsecond.
 
->>> from tocsin.model.expressions.tree import Call, Constant, Ref
+>>> from tocsin.model.expressions.tree import CallNode, ConstantNode, Ref
 >>> from tocsin.model.expressions.typed import resolve
 >>> from tocsin.model.schema import Type
->>> double = closure(resolve(Call("*", (Ref("price"), Constant(2))), {"price": Type.DOUBLE}))
+>>> double = closure(resolve(CallNode("*", (Ref("price"), ConstantNode(2))), {"price": Type.DOUBLE}))
 >>> double((2.5,)), double((None,))
 (5.0, None)
 """

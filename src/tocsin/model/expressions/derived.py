@@ -3,8 +3,8 @@
 Over declared columns the types are part of the name. In an open stream each event's values decide: an
 expression means there what it means over columns of their types, and nothing where these do not fit.
 
->>> from tocsin.model.expressions.tree import Call, Ref, name_of
->>> total = Call("*", (Ref("price"), Ref("qty")))
+>>> from tocsin.model.expressions.tree import CallNode, Ref, name_of
+>>> total = CallNode("*", (Ref("price"), Ref("qty")))
 >>> expression = remember(name_of(total, ()), total)
 >>> [expression.of_event(event) for event in ({"price": 2, "qty": 3}, {"price": 2.5, "qty": True}, {})]
 [6, None, None]
@@ -27,10 +27,10 @@ from tocsin.model.expressions.vectors import column_of
 from tocsin.model.paths import MISSING, is_inside, value_of
 from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
-__all__ = ["Derived", "NotPlainError", "expression_of", "read_by", "remember"]
+__all__ = ["DerivedColumn", "NotPlainError", "expression_of", "read_by", "remember"]
 
 _MOST = 1 << 16
-_known: dict[str, Derived] = {}
+_known: dict[str, DerivedColumn] = {}
 _Kinds = tuple[Type | None, ...]
 _DAY_ZERO = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ class NotPlainError(Exception):
     """A value of a single row is not exactly of a plain type: a batch converts or rejects it."""
 
 
-class Derived:
+class DerivedColumn:
     """An expression over the rows of one relation, or over open events if `types` is empty."""
 
     def __init__(self, tree: Expression, types: Sequence[Type]) -> None:
@@ -234,13 +234,13 @@ def _plain(kind: Any, value: Any) -> Any:
     return _EPOCH + timedelta(microseconds=value) if kind is Type.TIMESTAMP else value
 
 
-def remember(name: str, tree: Expression) -> Derived:
+def remember(name: str, tree: Expression) -> DerivedColumn:
     """Note what a name stands for, so that nobody has to read it again."""
     if len(_known) >= _MOST:
         _known.clear()
     found = _known.get(name)
     if found is None:
-        found = _known[name] = Derived(tree, types_in(name))
+        found = _known[name] = DerivedColumn(tree, types_in(name))
     return found
 
 
@@ -249,7 +249,7 @@ def read_by(name: str) -> tuple[str, ...]:
     return expression_of(name).refs if is_expression(name) else (name,)
 
 
-def expression_of(name: str) -> Derived:
+def expression_of(name: str) -> DerivedColumn:
     """What the name of an attribute stands for."""
     found = _known.get(name)
     if found is not None:

@@ -6,13 +6,14 @@ The name of an expression is text, so that it can be sent anywhere: a mark, the 
 mark, and the types of the columns that it reads, in order. Over an open stream there are none: the values of
 each event decide.
 
->>> total = Call("*", (Ref("price"), Ref("qty")))
+>>> total = CallNode("*", (Ref("price"), Ref("qty")))
 >>> name = name_of(total, (Type.DOUBLE, Type.BIGINT))
 >>> name
 '\\x1f(price * qty)\\x1fDOUBLE,BIGINT'
 >>> is_expression(name), text_of(name), types_in(name)
 (True, '(price * qty)', (<Type.DOUBLE: 'DOUBLE'>, <Type.BIGINT: 'BIGINT'>))
->>> print(Call("and", (Call("isnull", (Ref("a"),)), Call("<", (Ref("b"), Constant(date(2024, 5, 1)))))))
+>>> later = CallNode("<", (Ref("b"), ConstantNode(date(2024, 5, 1))))
+>>> print(CallNode("and", (CallNode("isnull", (Ref("a"),)), later)))
 a IS NULL AND b < DATE '2024-05-01'
 """
 
@@ -27,8 +28,8 @@ from typing import Any, NamedTuple
 from tocsin.model.schema import Type, quote
 
 __all__ = [
-    "Call",
-    "Constant",
+    "CallNode",
+    "ConstantNode",
     "Expression",
     "Interval",
     "Ref",
@@ -71,13 +72,15 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class ConstantNode:
     """A value; a NULL has no type."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and repr(other.value) == repr(self.value)  # TRUE, 1 and 1.0 differ
+        return isinstance(other, ConstantNode) and repr(other.value) == repr(
+            self.value
+        )  # TRUE, 1 and 1.0 differ
 
     def __hash__(self) -> int:
         return hash(repr(self.value))
@@ -87,7 +90,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallNode:
     """An operator or function of other expressions; `cast` and `try_cast` say into which type."""
 
     name: str
@@ -98,7 +101,7 @@ class Call:
         return print_expression(self)
 
 
-Expression = Ref | Constant | Call
+Expression = Ref | ConstantNode | CallNode
 _Shown = Callable[[Ref], str]
 
 
@@ -119,9 +122,10 @@ _AFTER = {"isnull": "IS NULL", "istrue": "IS TRUE", "isfalse": "IS FALSE"}
 def print_expression(tree: Expression, shown: _Shown | None = None) -> str:
     """As SQL text; `shown` prints columns.
 
-    >>> print(Call("-", (Ref("a"), Call("-", (Ref("b"), Constant(-1))))))
+    >>> print(CallNode("-", (Ref("a"), CallNode("-", (Ref("b"), ConstantNode(-1))))))
     a - (b - -1)
-    >>> print(Call("case", (Call("=", (Ref("a"), Constant("x"))), Constant(1), Constant(None))))
+    >>> when = CallNode("=", (Ref("a"), ConstantNode("x")))
+    >>> print(CallNode("case", (when, ConstantNode(1), ConstantNode(None))))
     CASE WHEN a = 'x' THEN 1 ELSE NULL END
     """
     return _printed(tree, shown or _show, 0)
@@ -137,7 +141,7 @@ def _show(ref: Ref) -> str:
 def _printed(tree: Expression, shown: _Shown, above: int) -> str:
     if isinstance(tree, Ref):
         return shown(tree)
-    if isinstance(tree, Constant):
+    if isinstance(tree, ConstantNode):
         text = print_value(tree.value)
         return (
             f"({text})" if isinstance(tree.value, Interval) else text
@@ -147,7 +151,7 @@ def _printed(tree: Expression, shown: _Shown, above: int) -> str:
     return f"({text})" if own <= above else text
 
 
-def _call(tree: Call, shown: _Shown, own: int) -> str:
+def _call(tree: CallNode, shown: _Shown, own: int) -> str:
     name, args = tree.name, tree.args
     if name == "case":
         return _case(args, shown)
@@ -167,7 +171,7 @@ def _call(tree: Call, shown: _Shown, own: int) -> str:
         first = _printed(args[0], shown, left)
         return f" {name.upper()} ".join([first, *(_printed(arg, shown, own) for arg in args[1:])])
     parts = [_printed(arg, shown, 0) for arg in args]
-    if name in ("timestampdiff", "timestampadd") and isinstance(args[0], Constant):
+    if name in ("timestampdiff", "timestampadd") and isinstance(args[0], ConstantNode):
         parts[0] = str(args[0].value)  # a unit is a word
     return f"{name}({', '.join(parts)})"
 
@@ -215,7 +219,7 @@ def refs_of(tree: Expression) -> tuple[Ref, ...]:
 def _refs(tree: Expression) -> Iterator[Ref]:
     if isinstance(tree, Ref):
         yield tree
-    elif isinstance(tree, Call):
+    elif isinstance(tree, CallNode):
         for arg in tree.args:
             yield from _refs(arg)
 

@@ -3,8 +3,8 @@
 Every call gets the overload that fits its arguments with the least conversion, and conversions become casts.
 A kind None is that of NULL; ANY is that of an attribute of an open stream before there is an event.
 
->>> from tocsin.model.expressions.tree import Call, Constant, Ref
->>> tree = Call("*", (Ref("price"), Ref("qty")))
+>>> from tocsin.model.expressions.tree import CallNode, ConstantNode, Ref
+>>> tree = CallNode("*", (Ref("price"), Ref("qty")))
 >>> typed = resolve(tree, {"price": Type.DOUBLE, "qty": Type.BIGINT})
 >>> typed.kind, compute(typed, (2.5, 4))
 (<Type.DOUBLE: 'DOUBLE'>, 10.0)
@@ -25,7 +25,7 @@ from typing import Any
 from tocsin.model.expressions.casts import SIZES, narrowed, narrowed_exactly
 from tocsin.model.expressions.numbers import number_order
 from tocsin.model.expressions.overloads import CASTS, EXACT_CASTS, INTERVAL, OVERLOADS, Kind, Overload, Run
-from tocsin.model.expressions.tree import Call, Constant, Expression, Interval, Ref, refs_of
+from tocsin.model.expressions.tree import CallNode, ConstantNode, Expression, Interval, Ref, refs_of
 from tocsin.model.schema import Type
 
 __all__ = [
@@ -230,14 +230,14 @@ def resolve(tree: Expression, types: Mapping[str, Kind | None]) -> Typed:
     def of(part: Expression) -> Typed:
         if isinstance(part, Ref):
             return Typed(types[part.name], place=places[part])
-        if isinstance(part, Constant):
+        if isinstance(part, ConstantNode):
             return constant(part.value)
         return typed_call(part, [of(arg) for arg in part.args])
 
     return of(tree)
 
 
-def typed_call(call: Call, args: Sequence[Typed]) -> Typed:
+def typed_call(call: CallNode, args: Sequence[Typed]) -> Typed:
     """A call of typed arguments. ValueError: they do not fit."""
     name = call.name
     if call.into:
@@ -248,7 +248,7 @@ def typed_call(call: Call, args: Sequence[Typed]) -> Typed:
         return _own(name, args)
     if name == "-" and len(args) == 2 and args[1].kind == INTERVAL and args[1].is_constant:
         negative = Interval(*(-part for part in args[1].value))
-        return typed_call(Call("+", call.args), [args[0], Typed(INTERVAL, value=negative)])
+        return typed_call(CallNode("+", call.args), [args[0], Typed(INTERVAL, value=negative)])
     if name == "+" and len(args) == 2:
         args = _with_interval(args)
     return _overloaded(name, args)
@@ -351,7 +351,7 @@ def type_of_into(into: str) -> Type:
     return Type.BIGINT if into in SIZES else Type(into)
 
 
-def _cast_call(call: Call, arg: Typed) -> Typed:
+def _cast_call(call: CallNode, arg: Typed) -> Typed:
     kind, exactly = type_of_into(call.into), call.name == "try_cast"
     found = arg
     if arg.kind is None or arg.kind == ANY:

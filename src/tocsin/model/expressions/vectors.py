@@ -2,9 +2,9 @@
 
 A function without a form for columns is called once for each distinct combination of arguments.
 
->>> from tocsin.model.expressions.tree import Call, Constant, Ref
+>>> from tocsin.model.expressions.tree import CallNode, ConstantNode, Ref
 >>> from tocsin.model.expressions.typed import resolve
->>> total = resolve(Call("*", (Ref("price"), Constant(2))), {"price": Type.DOUBLE})
+>>> total = resolve(CallNode("*", (Ref("price"), ConstantNode(2))), {"price": Type.DOUBLE})
 >>> column_of(total, [Vector.of(Type.DOUBLE, [1.5, None])], 2).to_list()
 [3.0, None]
 """
@@ -30,7 +30,7 @@ from tocsin.model.schema import Type
 __all__ = ["column_of"]
 
 
-class Part(NamedTuple):
+class ColumnPart(NamedTuple):
     """The values of a part of an expression; those of a constant are one value."""
 
     values: Any
@@ -61,35 +61,35 @@ class _Evaluation:
 
     def __init__(self, vectors: Sequence[Vector], length: int) -> None:
         self.vectors, self.length = vectors, length
-        self._known: dict[int, Part] = {}
+        self._known: dict[int, ColumnPart] = {}
 
-    def part(self, node: Typed) -> Part:
+    def part(self, node: Typed) -> ColumnPart:
         if id(node) not in self._known:
             self._known[id(node)] = self._computed(node)
         return self._known[id(node)]
 
-    def _computed(self, node: Typed) -> Part:
+    def _computed(self, node: Typed) -> ColumnPart:
         if node.run is None:
             if node.place < 0:
                 blank = "" if node.kind is Type.STRING else 0
-                return Part(blank if node.value is None else node.value, node.value is not None, True)
+                return ColumnPart(blank if node.value is None else node.value, node.value is not None, True)
             vector = self.vectors[node.place]
             if vector.type is not node.kind:  # NULL, of no type
-                return Part(_blank(node.kind), False, False)
-            return Part(vector.values, vector.valid, False)
+                return ColumnPart(_blank(node.kind), False, False)
+            return ColumnPart(vector.values, vector.valid, False)
         if node.lazy:
-            return Part(*self._lazy(node), False)
+            return ColumnPart(*self._lazy(node), False)
         args = [self.part(arg) for arg in node.args]
         valid = _all_of([arg.valid for arg in args])
         if not np.any(valid):
-            return Part(_blank(node.kind), False, False)
+            return ColumnPart(_blank(node.kind), False, False)
         by_columns = _COLUMNS.get(node.run)
         if by_columns is not None:
             found = by_columns(*[arg.values for arg in args])
             if isinstance(found, tuple):
-                return Part(found[0], _all_of([valid, found[1]]), False)
+                return ColumnPart(found[0], _all_of([valid, found[1]]), False)
             if found is not None:
-                return Part(found, valid, False)
+                return ColumnPart(found, valid, False)
         return self._one_by_one(node, args, valid)
 
     # -- what looks at NULLs itself ----------------------------------------------------------------
@@ -98,7 +98,7 @@ class _Evaluation:
         args = [self.part(arg) for arg in node.args]
         return _LAZY[node.name](node, args, self.length)
 
-    def _one_by_one(self, node: Typed, args: Sequence[Part], valid: Any) -> Part:
+    def _one_by_one(self, node: Typed, args: Sequence[ColumnPart], valid: Any) -> ColumnPart:
         """By single values: once for each distinct combination."""
         assert node.run is not None
         rows = np.flatnonzero(np.broadcast_to(np.asarray(valid, np.bool_), self.length))
@@ -118,7 +118,7 @@ class _Evaluation:
         own.values[known] = [result for result in results if result is not None]
         values, there = Vector.blank(kind, self.length).values, np.zeros(self.length, np.bool_)
         values[rows], there[rows] = own.values[which], known[which]
-        return Part(values, there, False)
+        return ColumnPart(values, there, False)
 
 
 def _blank(kind: Any) -> Any:
@@ -143,43 +143,43 @@ def _codes(values: Any) -> Any:
 # -- lazily computed ones ----------------------------------------------------------------------------
 
 
-def _masks(part: Part, length: int) -> tuple[Mask, Mask]:
+def _masks(part: ColumnPart, length: int) -> tuple[Mask, Mask]:
     """Where a condition is true, and where it is false."""
     valid = np.broadcast_to(np.asarray(part.valid, np.bool_), length)
     truth = np.broadcast_to(np.asarray(part.values, np.bool_), length)
     return valid & truth, valid & ~truth
 
 
-def _and(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _and(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     masks = [_masks(arg, length) for arg in args]
     true = np.logical_and.reduce([one for one, _ in masks])
     return true, true | np.logical_or.reduce([other for _, other in masks])
 
 
-def _or(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _or(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     masks = [_masks(arg, length) for arg in args]
     true = np.logical_or.reduce([one for one, _ in masks])
     return true, true | np.logical_and.reduce([other for _, other in masks])
 
 
-def _is_null(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _is_null(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     return ~np.broadcast_to(np.asarray(args[0].valid, np.bool_), length), True
 
 
-def _is_nan(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _is_nan(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     valid = np.broadcast_to(np.asarray(args[0].valid, np.bool_), length)
     return valid & np.isnan(np.asarray(args[0].values, np.float64)), True
 
 
-def _is_true(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _is_true(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     return _masks(args[0], length)[0], True
 
 
-def _is_false(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _is_false(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     return _masks(args[0], length)[1], True
 
 
-def _chosen(node: Typed, choices: Sequence[tuple[Mask, Part]], length: int) -> Arrays:
+def _chosen(node: Typed, choices: Sequence[tuple[Mask, ColumnPart]], length: int) -> Arrays:
     """By row the value of the first choice that is made."""
     kind = node.kind if isinstance(node.kind, Type) else Type.STRING
     out, open_ = Vector.blank(kind, length), np.ones(length, np.bool_)
@@ -193,17 +193,17 @@ def _chosen(node: Typed, choices: Sequence[tuple[Mask, Part]], length: int) -> A
     return out.values, out.valid
 
 
-def _case(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _case(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     choices = [(_masks(args[n], length)[0], args[n + 1]) for n in range(0, len(args) - 1, 2)]
     return _chosen(node, [*choices, (np.ones(length, np.bool_), args[-1])], length)
 
 
-def _coalesce(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _coalesce(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     masks = [np.broadcast_to(np.asarray(arg.valid, np.bool_), length) for arg in args]
     return _chosen(node, list(zip(masks, args, strict=True)), length)
 
 
-def _in(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _in(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     own, found, unknown = args[0], np.zeros(length, np.bool_), np.zeros(length, np.bool_)
     for other in args[1:]:
         valid = np.broadcast_to(np.asarray(other.valid, np.bool_), length)
@@ -212,7 +212,7 @@ def _in(node: Typed, args: Sequence[Part], length: int) -> Arrays:
     return found, own.valid & (found | ~unknown)
 
 
-def _extreme(op: str, node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _extreme(op: str, node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     kind = node.kind if isinstance(node.kind, Type) else Type.STRING
     best = Vector.blank(kind, length)
     for arg in args:
@@ -224,13 +224,13 @@ def _extreme(op: str, node: Typed, args: Sequence[Part], length: int) -> Arrays:
     return best.values, best.valid
 
 
-def _same_value(node: Typed, args: Sequence[Part], length: int) -> Arrays:
+def _same_value(node: Typed, args: Sequence[ColumnPart], length: int) -> Arrays:
     a, b = (np.broadcast_to(np.asarray(arg.valid, np.bool_), length) for arg in args)
     equal = np.broadcast_to(_ordered("=", args[0].values, args[1].values), length)
     return np.where(a & b, equal, a == b), True
 
 
-_LAZY: dict[str, Callable[[Typed, Sequence[Part], int], Arrays]] = {
+_LAZY: dict[str, Callable[[Typed, Sequence[ColumnPart], int], Arrays]] = {
     "and": _and, "or": _or, "isnull": _is_null, "isnan": _is_nan, "istrue": _is_true, "isfalse": _is_false,
     "case": _case, "coalesce": _coalesce, "in": _in, "greatest": partial(_extreme, ">"),
     "least": partial(_extreme, "<"), "<=>": _same_value,
