@@ -167,6 +167,22 @@ e.publish("hits", {{"page": "p170", "ms": 170}})
     assert compiled_by(program, warm) == []
 
 
+def test_a_few_filters_beside_many(warm: Path) -> None:
+    program = """
+import tocsin
+e = tocsin.Engine()
+e.execute("CREATE STREAM ev")
+text = "SELECT * FROM ev WHERE a BETWEEN {} AND {} AND b = 'x{}'"
+e.subscribe_texts([text.format(n, n + 9, n % 40) for n in range(6000)])
+e.apply("ev", [{"a": n, "b": f"x{n % 40}"} for n in range(2000)])
+e.subscribe_texts([f"SELECT * FROM ev WHERE a > {n} AND NOT b = 'x{n}' AND c > 5" for n in range(80)])
+e.apply("ev", [{"a": 1, "b": "x"}, {"a": 3, "c": 9}])
+assert e.stats()["match"]["ev"]["paths"]["mutable"]
+assert len(e.publish("ev", {"a": 70, "b": "x", "c": 6}))
+"""
+    assert compiled_by(program, warm) == []
+
+
 LIVE = """
 import sys
 from pathlib import Path

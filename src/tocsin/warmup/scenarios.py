@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from tocsin.engine import Engine
 from tocsin.warmup.group_scenarios import rehearse_groups
+from tocsin.warmup.late_scenarios import rehearse_late_filters
 from tocsin.warmup.lookup_scenarios import rehearse_lookups
 from tocsin.warmup.partner_scenarios import rehearse_partners
 from tocsin.warmup.refresh_scenarios import rehearse_refresh
@@ -549,40 +551,21 @@ def _range_changes(engine: Engine, first: int, rng: np.random.Generator) -> None
     engine.apply("t", pa.table({"id": np.arange(first, first + 200), "_op": ["delete"] * 200}))
 
 
-def _topk() -> None:
-    _ranges("topk")
-
-
-def _extremes() -> None:
-    _ranges("extremes")
-
-
-def _sums() -> None:
-    _ranges("sums")
-
-
-def _distinct() -> None:
-    _ranges("distinct")
-
-
-def _combined() -> None:
-    _ranges("combined")
-
-
 REHEARSALS: dict[str, Callable[[], None]] = {
     "equality joins": _equality_joins,
     "filters, open stream": _open_filters,
-    "top-k": _topk,
+    "top-k": partial(_ranges, "topk"),
     "filters, declared stream": _declared_filters,
-    "aggregates": _sums,
-    "extremes": _extremes,
-    "distinct": _distinct,
-    "combined aggregates": _combined,
+    "aggregates": partial(_ranges, "sums"),
+    "extremes": partial(_ranges, "extremes"),
+    "distinct": partial(_ranges, "distinct"),
+    "combined aggregates": partial(_ranges, "combined"),
     "band joins": _band_joins,
     "multi-way joins": _multiway_joins,
     "joins as messages": _described_joins,
     "filters, table": _table_filters,
     "filters by two values": _value_pairs,
+    "filters that come late": rehearse_late_filters,
     "join costs": _join_costs,
     "JSON": _json,
     "joins of streams": rehearse_stream_joins,
