@@ -28,7 +28,7 @@ from tocsin.model.delta import Delta
 from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, MessageReader, Pipeline, session
 from tocsin.spark.progress import BatchProgress
-from tocsin.spark.versions.subscription_sets import template_block
+from tocsin.spark.versions.blocks import template_block
 
 DDL = """CREATE TABLE r (id BIGINT, k BIGINT, a BIGINT, PRIMARY KEY (id));
 CREATE TABLE s (id BIGINT, k BIGINT, c BIGINT, PRIMARY KEY (id))"""

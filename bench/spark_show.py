@@ -38,7 +38,7 @@ from tocsin.engine import Engine
 from tocsin.errors import TocsinError
 from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, Pipeline, session
-from tocsin.spark.versions.subscription_sets import SubscriptionBlock, template_block
+from tocsin.spark.versions.blocks import SubscriptionBlock, template_block
 
 BAR = 60.0  # seconds
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)

@@ -5,7 +5,6 @@ Each command imports what it needs when it runs: `tocsin --version` loads neithe
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -529,27 +528,18 @@ def chaos(
     """
     from tocsin.lab.chaos.command import run_broker_chaos, run_chaos, run_server_chaos
 
-    if server:
-        with report_errors(as_json):
-            served = run_server_chaos(runs, seed, folder, say=stderr().print)
-        _print_result(served, as_json)
-        return
-    if brokers:
-        with report_errors(as_json):
-            disturbed = run_broker_chaos(brokers, seed, seconds, repositories, say=stderr().print)
-        _print_result(disturbed, as_json)
-        return
     with report_errors(as_json):
-        report = run_chaos(
-            runs, seed, place=place, kills=kills, files=files, updates=updates, folder=folder,
-            say=stderr().print,
-        )  # fmt: skip
-    if as_json:
-        typer.echo(json.dumps(report.to_dict()))
-    else:
-        _print_result(report, as_json=False)
-    if not report.ok:
-        raise typer.Exit(PROBLEM)
+        result: Any
+        if server:
+            result = run_server_chaos(runs, seed, folder, say=stderr().print)
+        elif brokers:
+            result = run_broker_chaos(brokers, seed, seconds, repositories, say=stderr().print)
+        else:
+            result = run_chaos(
+                runs, seed, place=place, kills=kills, files=files, updates=updates, folder=folder,
+                say=stderr().print,
+            )  # fmt: skip
+    _print_result(result, as_json)
 
 
 app.add_typer(subscriptions_app, name="subscriptions")

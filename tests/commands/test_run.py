@@ -183,8 +183,8 @@ def numbered(folder: Path, *texts: str) -> dict[str, int]:
 
 
 def test_a_file_of_subscriptions_can_be_edited(tmp_path):
+    from tocsin.spark.versions.blocks import as_table
     from tocsin.spark.versions.store import Versions
-    from tocsin.spark.versions.subscription_sets import as_table
 
     a, b, c, d = (f"SELECT {what} FROM stocks" for what in ("*", "per", "symbol", "MAX(per)"))
     versions = Versions(tmp_path / "s" / "subscriptions")
@@ -202,8 +202,8 @@ def test_a_file_of_subscriptions_can_be_edited(tmp_path):
 
 
 def test_the_same_text_twice_has_two_ids(tmp_path):
+    from tocsin.spark.versions.blocks import as_table
     from tocsin.spark.versions.store import Versions
-    from tocsin.spark.versions.subscription_sets import as_table
 
     (tmp_path / "a.sql").write_text(f"{STOCKS}; SELECT * FROM stocks; SELECT * FROM stocks")
     top = config(top='state = "s"\nsql_file = "a.sql"\n')

@@ -11,7 +11,7 @@ from tocsin.language.algebra import Column, TableRef
 from tocsin.language.dialect import read
 from tocsin.language.expressions import ExpressionReader
 from tocsin.language.literals import Constant, ConstantReader
-from tocsin.language.scope import Scope, ScopeEntry
+from tocsin.language.scope import NameScope, ScopeEntry
 from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import stored
 from tocsin.model.expressions.derived import expression_of
@@ -24,7 +24,7 @@ _TOGETHER = 100  # expressions of one query
 def column_of(text: str) -> Column | Constant:
     """What an expression over the rows stands for."""
     trees, source = read(f"SELECT * FROM r WHERE {text}")
-    scope = Scope(source, [ScopeEntry(TableRef("r", "r"), STREAM, trees[0])])
+    scope = NameScope(source, [ScopeEntry(TableRef("r", "r"), STREAM, trees[0])])
     return ExpressionReader(scope, ConstantReader(source)).column(trees[0].args["where"].this)
 
 

@@ -22,13 +22,13 @@ from tocsin.errors import TocsinError
 from tocsin.reference import evaluate
 from tocsin.server import steps
 from tocsin.server.commands import (
-    Bulk,
-    Change,
+    ApplyChanges,
+    BulkSubscribe,
     Define,
     Pause,
     Remove,
     Replace,
-    Resume,
+    ResumeSubscriptions,
     Subscribe,
     arrow_bytes,
 )
@@ -102,7 +102,7 @@ class _Run:
 
     def _change(self, relation, rows, op) -> None:
         body = b"\n".join(map(msgspec.json.encode, rows))
-        self.core.call(Change(relation, "lines", body, op, True))
+        self.core.call(ApplyChanges(relation, "lines", body, op, True))
 
     def _subscribe(self, id, sql, subscriber) -> None:
         self.core.call(Subscribe(id, sql, subscriber))
@@ -110,7 +110,7 @@ class _Run:
     def _template(self, ids) -> None:
         table = rows_table([{"id": 100 + id, "n": id % 5} for id in ids])
         sql = "SELECT symbol FROM stocks WHERE per > :n"
-        self.core.call(Bulk("template", sql, arrow_bytes(table)))
+        self.core.call(BulkSubscribe("template", sql, arrow_bytes(table)))
 
     def _replace(self, id, sql) -> None:
         self.core.call(Replace(id, sql))
@@ -124,7 +124,7 @@ class _Run:
         self.core.call(Pause(ids))
 
     def _resume(self, ids) -> None:
-        self.core.call(Resume(ids))
+        self.core.call(ResumeSubscriptions(ids))
 
     def _remove(self, ids) -> None:
         self.core.call(Remove(ids))

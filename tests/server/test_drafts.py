@@ -87,13 +87,13 @@ def test_a_backtest_sees_events_of_all_layouts(server):
 
 
 def test_access_shows_a_tenant_its_own_tokens_by_name(tmp_path):
-    from tocsin.server.access import Access
+    from tocsin.server.access import AccessControl
     from tocsin.server.scopes import Scope
 
     folder = tmp_path / "data"
-    admin = Access(folder).add_token("acme", "ops", [Scope.ADMIN, Scope.READ])
-    reader = Access(folder).add_token("acme", "wall", [Scope.READ])
-    Access(folder).add_token("other", "secret", [Scope.READ])
+    admin = AccessControl(folder).add_token("acme", "ops", [Scope.ADMIN, Scope.READ])
+    reader = AccessControl(folder).add_token("acme", "wall", [Scope.READ])
+    AccessControl(folder).add_token("other", "secret", [Scope.READ])
     with running(folder) as server:
         assert server.get("/access").status_code == 401
         found = ok(server.get("/access", headers={"authorization": f"Bearer {admin}"}))

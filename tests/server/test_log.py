@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from tocsin.server.commands import Bulk, Change, Define, Subscribe, arrow_bytes
+from tocsin.server.commands import ApplyChanges, BulkSubscribe, Define, Subscribe, arrow_bytes
 from tocsin.server.core import Core
 from tocsin.server.intake import rows_table
 from tocsin.server.keeper import Settings
@@ -28,7 +28,7 @@ def filled(folder: Path) -> int:
         core.call(Define("CREATE STREAM hits"))
         core.call(Subscribe(0, "SELECT n FROM hits WHERE n >= 0"))
         for n in range(20):
-            core.call(Change("hits", "object", b'{"n": %d}' % n))
+            core.call(ApplyChanges("hits", "object", b'{"n": %d}' % n))
         shutil.copytree(folder / "alive", folder / "dead")
         return core.position
 
@@ -44,7 +44,7 @@ def test_a_torn_tail_is_cut_with_a_message(tmp_path, caplog):
         (tmp_path / "torn" / "log.sqlite-wal").write_bytes(whole[:-cut])
         with caplog.at_level(logging.WARNING), Core(tmp_path / "torn", settings=MANY) as core:
             assert core.position == last - 1
-            assert core.call(Change("hits", "object", b'{"n": 77}')).position == last
+            assert core.call(ApplyChanges("hits", "object", b'{"n": 77}')).position == last
         assert "incomplete commit" in caplog.text and str(tmp_path / "torn") in caplog.text
         caplog.clear()
 
@@ -85,7 +85,7 @@ def test_a_damaged_snapshot_is_refused_by_name(tmp_path):
     with Core(tmp_path / "data", settings=MANY) as core:
         core.call(Define("CREATE STREAM hits"))
         table = rows_table([{"id": id, "n": id} for id in range(1, 101)])
-        core.call(Bulk("template", "SELECT * FROM hits WHERE n > :n", arrow_bytes(table)))
+        core.call(BulkSubscribe("template", "SELECT * FROM hits WHERE n > :n", arrow_bytes(table)))
         core.snapshot()
     manifest = tmp_path / "data" / "snapshot" / "manifest"
     data = manifest.read_bytes()
@@ -103,7 +103,7 @@ def test_windows_go_on_without_a_change(tmp_path):
     with Core(tmp_path / "data", clock=lambda: now[0], settings=MANY) as core:
         core.call(Define("CREATE STREAM hits (n BIGINT)"))
         core.call(Subscribe(1, "SELECT n FROM hits WITH (window = '10 minutes')"))
-        core.call(Change("hits", "object", b'{"n": 1}'))
+        core.call(ApplyChanges("hits", "object", b'{"n": 1}'))
         position = core.position
         now[0] += timedelta(minutes=11)
         end = datetime.now(UTC) + timedelta(seconds=20)

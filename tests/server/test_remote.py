@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli import app
-from tocsin.remote import AsyncRemote, Contents, Remote, RemoteError
+from tocsin.remote import AsyncRemote, Remote, RemoteContents, RemoteError
 from tocsin.server.local import local_server
 
 SCHEMA = "CREATE TABLE stocks (symbol STRING, per DOUBLE, PRIMARY KEY (symbol)); CREATE STREAM hits"
@@ -80,7 +80,7 @@ def test_contents_are_kept_through_restarts_of_server_and_client(tmp_path):
     port = int(url.rpartition(":")[2])
     with local_server(folder, port=port) as url, Remote(url) as remote:
         remote.publish("stocks", {"symbol": "B", "per": 1})
-        before = Contents.open(file)
+        before = RemoteContents.open(file)
         with remote.keep(file=file) as contents:
             contents.wait(remote.publish("stocks", {"symbol": "A"}, op="delete").token)
             assert before.rows(id) == [{"symbol": "A"}] and contents.rows(id) == [{"symbol": "B"}]

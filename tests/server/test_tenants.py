@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tocsin.server.access import Access, Quota
+from tocsin.server.access import AccessControl, Quota
 from tocsin.server.limits import Limits
 from tocsin.server.local import local_server
 from tocsin.server.scopes import Scope
@@ -33,7 +33,7 @@ def client(stack, url, token=None):
 
 @pytest.fixture(name="access")
 def _access(tmp_path):
-    return Access(tmp_path)
+    return AccessControl(tmp_path)
 
 
 def test_a_token_allows_what_its_scopes_say(tmp_path, access):
@@ -70,7 +70,7 @@ def test_a_removed_token_ends_and_the_file_has_hashes_alone(tmp_path, access):
         url = stack.enter_context(local_server(tmp_path))
         mine = client(stack, url, token)
         assert mine.get("/stats").status_code == 200
-        Access(tmp_path).remove_token("acme", "ci")
+        AccessControl(tmp_path).remove_token("acme", "ci")
         time.sleep(1.1)  # the file is looked at once a second
         assert mine.get("/stats").status_code == 401
         assert client(stack, url, other).get("/stats").status_code == 200
@@ -186,12 +186,12 @@ def test_two_tenants_see_nothing_of_each_other(tmp_path):
     """What a tenant is answered beside another one is what it is answered alone."""
     with ExitStack() as stack:
         together, alone = [], []
-        shared, folders = Access(tmp_path / "shared"), [tmp_path / "a", tmp_path / "b"]
+        shared, folders = AccessControl(tmp_path / "shared"), [tmp_path / "a", tmp_path / "b"]
         tokens = [shared.add_token(name, "all", ALL) for name in ("acme", "bolt")]
         url = stack.enter_context(local_server(tmp_path / "shared"))
         for name, token, folder in zip(("acme", "bolt"), tokens, folders, strict=True):
             together.append(Tenant(client(stack, url, token), name))
-            own = Access(folder).add_token(name, "all", ALL)
+            own = AccessControl(folder).add_token(name, "all", ALL)
             alone.append(Tenant(client(stack, stack.enter_context(local_server(folder)), own), name))
         for _ in range(STEPS):
             for tenant in (*together, *alone):

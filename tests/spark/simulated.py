@@ -25,10 +25,10 @@ from tocsin.spark.stages import route as routing
 from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
 from tocsin.spark.stages.steps import PipelinePaths
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA
+from tocsin.spark.versions.blocks import as_table
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import as_table
 
 
 class States:

@@ -12,8 +12,8 @@ from tocsin.errors import SqlError, SubscriptionError, TocsinError
 from tocsin.spark import match
 from tocsin.spark.frames import Matcher
 from tocsin.spark.sinks import MemorySink
+from tocsin.spark.versions.blocks import as_table
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import as_table
 
 pytestmark = pytest.mark.spark
 

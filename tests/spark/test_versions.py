@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.versions.blocks import SubscriptionRow, as_table
 from tocsin.spark.versions.pins import Pin, Pins
 from tocsin.spark.versions.placement import Layout, load_placement
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import SubscriptionRow, as_table
 
 DDL = "CREATE STREAM s (a BIGINT)"
 NOW = datetime(2013, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)

@@ -17,7 +17,7 @@ from tocsin.commands.subscription_commands import Json
 from tocsin.errors import UsageError
 
 if TYPE_CHECKING:
-    from tocsin.remote import Message, Remote
+    from tocsin.remote import Remote, RemoteMessage
 
 __all__ = ["add_remote_commands"]
 
@@ -195,7 +195,7 @@ def _whole(file: Any) -> Iterator[bytes]:
     return (line if line.endswith(b"\n") else line + b"\n" for line in file if line.strip())
 
 
-def _shown(message: Message) -> Iterator[dict[str, Any]]:
+def _shown(message: RemoteMessage) -> Iterator[dict[str, Any]]:
     """The rows of a message, each with its sign: 0 for one of a snapshot. The last one has the token."""
     there = [
         {"subscription": id, "sign": 0, "row": row} for id, rows in message.contents.items() for row in rows

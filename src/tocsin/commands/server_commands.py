@@ -79,11 +79,15 @@ def serve(
             raise UsageError(f"--log-format is text or json, not {log_format!r}")
         from tocsin.server.keeper import Settings
         from tocsin.server.limits import Limits
-        from tocsin.server.serve import Options
+        from tocsin.server.serve import ServeOptions
         from tocsin.server.serve import serve as run
 
         limits, settings = Limits(max_body, max_sql, max_patterns), Settings(delta_bytes=keep_deltas << 20)
-        run(Options(folder, host, port, limits, settings, certificate, key, client_ca, is_open, log_format))
+        run(
+            ServeOptions(
+                folder, host, port, limits, settings, certificate, key, client_ca, is_open, log_format
+            )
+        )
 
 
 @tokens_app.command("add")
@@ -101,22 +105,24 @@ def add_token(
       tocsin tokens add --dir data --tenant acme --name ci --scope publish --scope read
     """
     with _with_hint():
-        from tocsin.server.access import Access
+        from tocsin.server.access import AccessControl
         from tocsin.server.scopes import Scope
 
         wrong = [scope for scope in scopes if scope not in set(Scope)]
         if wrong:
             raise UsageError(f"{wrong[0]!r} is no scope", hint=f"scopes are {', '.join(Scope)}")
-        typer.echo(Access(folder).add_token(tenant, name, [Scope(scope) for scope in dict.fromkeys(scopes)]))
+        typer.echo(
+            AccessControl(folder).add_token(tenant, name, [Scope(scope) for scope in dict.fromkeys(scopes)])
+        )
 
 
 @tokens_app.command("remove")
 def remove_token(folder: Folder, tenant: Tenant = "default", name: Name = "main") -> None:
     """End a token; requests that have it are rejected from now on."""
     with _with_hint():
-        from tocsin.server.access import Access
+        from tocsin.server.access import AccessControl
 
-        Access(folder).remove_token(tenant, name)
+        AccessControl(folder).remove_token(tenant, name)
 
 
 @tokens_app.command("list")
@@ -125,9 +131,9 @@ def list_tokens(folder: Folder, as_json: Json = False) -> None:
     with _with_hint(as_json):
         import msgspec
 
-        from tocsin.server.access import Access
+        from tocsin.server.access import AccessControl
 
-        access = Access(folder)
+        access = AccessControl(folder)
         found = [
             {
                 "tenant": tenant,
@@ -162,10 +168,10 @@ def set_quota(
 ) -> None:
     """Set the quota of a tenant; what is not given is not limited."""
     with _with_hint():
-        from tocsin.server.access import Access, Quota
+        from tocsin.server.access import AccessControl, Quota
 
         for value in (cost_us, changes_per_second, bytes_per_second):
             if value is not None and not value > 0:
                 raise UsageError("a rate or a cost is above 0")
         quota = Quota(subscriptions, cost_us, changes_per_second, bytes_per_second, stored_bytes, followers)
-        Access(folder).set_quota(tenant, quota)
+        AccessControl(folder).set_quota(tenant, quota)

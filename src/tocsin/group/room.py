@@ -25,7 +25,7 @@ from tocsin.group.needs import inner_plan
 from tocsin.group.ranked import RankedRoom
 from tocsin.group.scan import sums_integers
 from tocsin.group.source import SignedRows, rows_of, rows_of_table, table_changes
-from tocsin.group.split import FamilyKey, Placement, SourceKey, aggregates_of, placements
+from tocsin.group.split import FamilyKey, FamilyPlacement, SourceKey, aggregates_of, placements
 from tocsin.group.totals import GroupTotals
 from tocsin.join.room import JoinRoom
 from tocsin.join.scan import content_of as joined_content
@@ -165,7 +165,7 @@ class GroupRoom(Room):
 
     def _place_waiting(self) -> None:
         """Put new subscriptions into families; sources that need more aggregates begin again."""
-        members: dict[FamilyKey, list[Placement]] = {}
+        members: dict[FamilyKey, list[FamilyPlacement]] = {}
         plans: dict[SourceKey, Plan] = {}
         wanted: dict[SourceKey, set[Aggregate]] = {}
         for slots, waiting in self._plans.to_place():
@@ -200,7 +200,7 @@ class GroupRoom(Room):
         if source.joins:
             self._join.add(np.array([self._made]), [source.inner])
 
-    def _enter(self, key: FamilyKey, parts: Sequence[Placement]) -> None:
+    def _enter(self, key: FamilyKey, parts: Sequence[FamilyPlacement]) -> None:
         source = self._sources[key.source]
         number = source.families.get(key)
         if number is None:

@@ -47,7 +47,7 @@ from tocsin.predicate.codes import GREATEST, LEAST, fits, interval
 from tocsin.store.plans import FlatPlans
 
 __all__ = [
-    *("FamilyKey", "Placement", "SourceKey", "SplitPlan", "aggregates_of", "placements"),
+    *("FamilyKey", "FamilyPlacement", "SourceKey", "SplitPlan", "aggregates_of", "placements"),
     "split_plan",
 ]
 
@@ -93,7 +93,7 @@ class SplitPlan(NamedTuple):
         return FamilyKey(self.source, self.items, equal, measures, bounds, self.rest)
 
 
-class Placement(NamedTuple):
+class FamilyPlacement(NamedTuple):
     """Subscriptions of one family: by key that must have a value this value, by measure both ends.
 
     Without `keys` no group can pass.
@@ -106,7 +106,7 @@ class Placement(NamedTuple):
     ends: NDArray[np.int64]  # low and high, by measure and subscription
 
 
-def placements(slots: Index, plans: Sequence[Plan] | FlatPlans) -> Iterator[Placement]:
+def placements(slots: Index, plans: Sequence[Plan] | FlatPlans) -> Iterator[FamilyPlacement]:
     """The families of plans, and what is each plan's own."""
     for n, slot in enumerate(slots.tolist()):
         plan = plans.plan(n) if isinstance(plans, FlatPlans) else plans[n]
@@ -115,7 +115,7 @@ def placements(slots: Index, plans: Sequence[Plan] | FlatPlans) -> Iterator[Plac
         keys = key_vectors(family.equal, [[split.equal[column]] for column in family.equal])
         ends = np.array([split.intervals[measure] for measure in family.measures], np.int64).reshape(-1, 2, 1)
         source = replace(plan, filters=split.source.filters)
-        yield Placement(family, source, np.array([slot]), keys, ends.transpose(1, 0, 2))
+        yield FamilyPlacement(family, source, np.array([slot]), keys, ends.transpose(1, 0, 2))
 
 
 def key_vectors(columns: Sequence[Column], values: Sequence[Sequence[Value]]) -> list[Vector] | None:

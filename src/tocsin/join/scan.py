@@ -38,7 +38,7 @@ from tocsin.room import ScanRoom
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
 
-__all__ = ["JoinScan", "KeyOrder", "all_pairs", "band_holds", "content_of", "explain_row", "joined_rows"]
+__all__ = ["JoinKeyOrder", "JoinScan", "all_pairs", "band_holds", "content_of", "explain_row", "joined_rows"]
 
 
 _DAY = 86_400_000_000
@@ -168,7 +168,7 @@ def _extended(
         names = tuple(column.name for column in own)
         order = step.once(
             ("key order", table, names),
-            lambda: KeyOrder.of([store.rows.vectors(name)[0] for name in names], store.present()),
+            lambda: JoinKeyOrder.of([store.rows.vectors(name)[0] for name in names], store.present()),
         )
         chunks: Any = [order.probe([_values(plan, partial, column, step) for column in other])]
     else:
@@ -284,7 +284,7 @@ def _count(number: int, what: str) -> str:
 
 
 @dataclass(frozen=True)
-class KeyOrder:
+class JoinKeyOrder:
     """Rows of a table in order of a (composite) join key.
 
     Column after column, the rank of the columns so far and the rank of the next one are a pair,
@@ -298,7 +298,7 @@ class KeyOrder:
     sorted_keys: Index
 
     @classmethod
-    def of(cls, vectors: Sequence[Vector], present: Mask) -> KeyOrder:
+    def of(cls, vectors: Sequence[Vector], present: Mask) -> JoinKeyOrder:
         columns = tuple(KeyColumn.of(vector, present) for vector in vectors)
         key, pairs = np.where(present, 0, -1), []
         for column, vector in zip(columns, vectors, strict=True):

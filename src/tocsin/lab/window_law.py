@@ -250,7 +250,13 @@ def random_query(rng: Random, shape: str) -> str:
         rng.shuffle(options)
     where = _conditions(rng)
     column = rng.choice(_HITS)
-    select = {
+    selects = _of_one(rng, column, where) | _of_groups(rng, column, where) | _of_several(rng)
+    return f"{selects[shape]} WITH ({', '.join(options)})"
+
+
+def _of_one(rng: Random, column: str, where: str) -> dict[str, str]:
+    """Queries over one stream, by shape."""
+    return {
         "filter": f"SELECT page, {column} FROM hits{where}",
         "extreme": f"SELECT {rng.choice(['MIN', 'MAX'])}({column}) AS m FROM hits{where}",
         "aggregate": f"SELECT COUNT(*) AS n, {rng.choice(['SUM', 'AVG'])}({column}) AS s FROM hits{where}",
@@ -258,19 +264,29 @@ def random_query(rng: Random, shape: str) -> str:
         "distinct": f"SELECT DISTINCT page, k FROM hits{where}",
         "topk": f"SELECT page, {column} FROM hits{where} ORDER BY {column}{rng.choice(['', ' DESC'])}"
         f" LIMIT {rng.choice([1, 3])}",
-        "join": rng.choice(
+        "ranked": rng.choice(
             [
-                "SELECT h.ms, c.x FROM hits h JOIN clicks c ON h.page = c.page",
-                "SELECT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page WHERE h.ms > 3",
-                "SELECT l.ms AS a, r.ms AS b FROM hits l JOIN hits r ON l.k = r.k WHERE l.page = 'a'",
+                f"SELECT page, {column} FROM hits{where} ORDER BY {column}"
+                f" LIMIT 2 OFFSET {rng.randint(1, 2)}",
+                f"SELECT page, {column} FROM hits{where} QUALIFY ROW_NUMBER() OVER (PARTITION BY page"
+                f" ORDER BY {column} DESC) <= {rng.randint(1, 2)}",
+                "SELECT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page ORDER BY h.ms DESC LIMIT 2",
             ]
         ),
-        "band": rng.choice(
+        "absent": rng.choice(
             [
-                "SELECT h.ms, c.x FROM hits h JOIN clicks c ON c.k - h.k BETWEEN -1 AND 1",
-                "SELECT l.ms AS a, r.ms AS b FROM hits l JOIN hits r ON l.load - r.load BETWEEN 0 AND 1",
+                f"SELECT DISTINCT page FROM hits{where}",
+                f"SELECT DISTINCT page, k FROM hits{where}",
+                f"SELECT DISTINCT k AS key FROM clicks{rng.choice(['', ' WHERE k > 1', ' WHERE x < 2'])}",
+                f"SELECT DISTINCT load, k FROM hits WHERE k < {rng.randint(1, 4)} OR load = 1",
             ]
         ),
+    }
+
+
+def _of_groups(rng: Random, column: str, where: str) -> dict[str, str]:
+    """Queries over groups, by shape."""
+    return {
         "group": rng.choice(
             [
                 f"SELECT page, COUNT(*) AS n FROM hits{where} GROUP BY page"
@@ -292,15 +308,27 @@ def random_query(rng: Random, shape: str) -> str:
                 "SELECT DISTINCT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page WHERE h.ms > 3",
             ]
         ),
-        "ranked": rng.choice(
+    }
+
+
+def _of_several(rng: Random) -> dict[str, str]:
+    """Queries over several streams and tables, by shape."""
+    return {
+        "join": rng.choice(
             [
-                f"SELECT page, {column} FROM hits{where} ORDER BY {column}"
-                f" LIMIT 2 OFFSET {rng.randint(1, 2)}",
-                f"SELECT page, {column} FROM hits{where} QUALIFY ROW_NUMBER() OVER (PARTITION BY page"
-                f" ORDER BY {column} DESC) <= {rng.randint(1, 2)}",
-                "SELECT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page ORDER BY h.ms DESC LIMIT 2",
+                "SELECT h.ms, c.x FROM hits h JOIN clicks c ON h.page = c.page",
+                "SELECT h.ms, p.owner FROM hits h JOIN pages p ON h.page = p.page WHERE h.ms > 3",
+                "SELECT l.ms AS a, r.ms AS b FROM hits l JOIN hits r ON l.k = r.k WHERE l.page = 'a'",
             ]
         ),
+        "band": rng.choice(
+            [
+                "SELECT h.ms, c.x FROM hits h JOIN clicks c ON c.k - h.k BETWEEN -1 AND 1",
+                "SELECT l.ms AS a, r.ms AS b FROM hits l JOIN hits r ON l.load - r.load BETWEEN 0 AND 1",
+            ]
+        ),
+        "multiway": "SELECT h.ms, c.x, p.owner FROM hits h JOIN clicks c ON h.page = c.page"
+        " JOIN pages p ON c.page = p.page",
         "outer": rng.choice(
             [
                 "SELECT h.ms, c.x FROM hits h LEFT JOIN clicks c ON h.page = c.page AND c.x < 2",
@@ -324,18 +352,7 @@ def random_query(rng: Random, shape: str) -> str:
                 " (SELECT 1 FROM hits g WHERE g.k = h.k AND g.page = 'a')",
             ]
         ),
-        "absent": rng.choice(
-            [
-                f"SELECT DISTINCT page FROM hits{where}",
-                f"SELECT DISTINCT page, k FROM hits{where}",
-                f"SELECT DISTINCT k AS key FROM clicks{rng.choice(['', ' WHERE k > 1', ' WHERE x < 2'])}",
-                f"SELECT DISTINCT load, k FROM hits WHERE k < {rng.randint(1, 4)} OR load = 1",
-            ]
-        ),
-        "multiway": "SELECT h.ms, c.x, p.owner FROM hits h JOIN clicks c ON h.page = c.page"
-        " JOIN pages p ON c.page = p.page",
-    }[shape]
-    return f"{select} WITH ({', '.join(options)})"
+    }
 
 
 def _conditions(rng: Random) -> str:

@@ -15,7 +15,7 @@ from tocsin.language.algebra import Aggregate, Column, Compare, Item, Measure, P
 from tocsin.language.conditions import ConditionReader, unwrap
 from tocsin.language.expressions import ExpressionReader, is_computed
 from tocsin.language.literals import Constant, ConstantReader
-from tocsin.language.scope import Scope
+from tocsin.language.scope import NameScope
 
 __all__ = ["AGGREGATES", "ITEM_HINT", "AggregateReader", "HavingReader", "is_aggregate"]
 
@@ -34,7 +34,7 @@ def is_aggregate(node: exp.Expr) -> bool:
 class AggregateReader:
     """Reads the aggregates of one query."""
 
-    def __init__(self, scope: Scope, literals: ConstantReader) -> None:
+    def __init__(self, scope: NameScope, literals: ConstantReader) -> None:
         self.scope, self.source = scope, scope.source
         # what a filter compares with is a part of the aggregate, so never a slot
         self._filters = ConditionReader(scope, replace(literals, trace=False))
@@ -85,7 +85,7 @@ class HavingReader(ConditionReader):
 
     def __init__(
         self,
-        scope: Scope,
+        scope: NameScope,
         literals: ConstantReader,
         aggregates: AggregateReader,
         group: Sequence[Column],

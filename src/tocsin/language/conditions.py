@@ -70,7 +70,7 @@ def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return found
 
 
-class Names(Protocol):
+class ColumnNames(Protocol):
     """What conditions need of a `Scope`: the columns that nodes name."""
 
     @property
@@ -85,7 +85,7 @@ class Names(Protocol):
 class ConditionReader:
     """Reads the conditions of one query."""
 
-    def __init__(self, scope: Names, literals: ConstantReader) -> None:
+    def __init__(self, scope: ColumnNames, literals: ConstantReader) -> None:
         self.scope, self.literals, self.source = scope, literals, scope.source
 
     def _reading(self, literals: ConstantReader) -> ConditionReader:

@@ -20,7 +20,7 @@ from tocsin.language.algebra import Aggregate, Column, Item, OrderKey, Predicate
 from tocsin.language.conditions import FLIPPED, OPERATORS, operands, unwrap
 from tocsin.language.expressions import ExpressionReader, is_computed
 from tocsin.language.literals import Constant, ConstantReader
-from tocsin.language.scope import Scope
+from tocsin.language.scope import NameScope
 
 __all__ = ["GroupReader", "unnested"]
 
@@ -31,7 +31,7 @@ _RANKS = "write QUALIFY ROW_NUMBER() OVER (PARTITION BY column ORDER BY column) 
 class GroupReader:
     """Reads what concerns groups in one SELECT."""
 
-    def __init__(self, scope: Scope, literals: ConstantReader, aggregates: AggregateReader) -> None:
+    def __init__(self, scope: NameScope, literals: ConstantReader, aggregates: AggregateReader) -> None:
         self.scope, self.source, self.literals = scope, scope.source, literals
         self._aggregates = aggregates
 

@@ -25,7 +25,7 @@ from tocsin.language.algebra import Band, Column, Equal
 from tocsin.language.conditions import FLIPPED, OPERATORS, ConditionReader, unwrap
 from tocsin.language.expressions import ExpressionReader, is_computed
 from tocsin.language.literals import MAX_DIGITS
-from tocsin.language.scope import Scope
+from tocsin.language.scope import NameScope
 from tocsin.model.schema import Type
 
 __all__ = ["MAX_TABLES", "JoinReader"]
@@ -65,7 +65,7 @@ class _Linear:
 class JoinReader:
     """Collects the join conditions of one query."""
 
-    def __init__(self, conditions: ConditionReader, scope: Scope) -> None:
+    def __init__(self, conditions: ConditionReader, scope: NameScope) -> None:
         self.conditions, self.scope, self.source = conditions, scope, scope.source
         self.found: list[Equal | Band] = []
         self.nodes: list[exp.Expr] = []  # the node of each, for errors

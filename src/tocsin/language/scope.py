@@ -18,7 +18,7 @@ from tocsin.language.literals import ConstantReader
 from tocsin.language.nested import NestedReader
 from tocsin.model.schema import Catalog, Field, Stream, Table, quote
 
-__all__ = ["Scope", "ScopeEntry", "nearest", "relation_of"]
+__all__ = ["NameScope", "ScopeEntry", "nearest", "relation_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ScopeEntry:
 
 
 @dataclass(slots=True)
-class Scope:
+class NameScope:
     """The tables of one query, and the columns that USING has merged (name in lower case -> column)."""
 
     source: SourceText

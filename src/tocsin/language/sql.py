@@ -57,7 +57,7 @@ from tocsin.language.hints import window_hint
 from tocsin.language.joins import MAX_TABLES, JoinReader
 from tocsin.language.literals import ConstantReader
 from tocsin.language.nested import is_nested_node
-from tocsin.language.scope import Scope, ScopeEntry, relation_of
+from tocsin.language.scope import NameScope, ScopeEntry, relation_of
 from tocsin.language.sequences import FOLLOWED, within_of
 from tocsin.language.subqueries import (
     SubqueryReader,
@@ -135,7 +135,7 @@ class _SelectReader:
 
     def __init__(self, source: SourceText, catalog: Catalog, literals: ConstantReader) -> None:
         self.source, self.catalog = source, catalog
-        self.scope = Scope(source)
+        self.scope = NameScope(source)
         self.literals = literals
         self.conditions = ConditionReader(self.scope, literals)
         self.joins = JoinReader(self.conditions, self.scope)
@@ -421,7 +421,7 @@ _CLAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
 
 
 def _read_items(
-    nodes: list[exp.Expr], scope: Scope, star: list[Column], aggregates: AggregateReader
+    nodes: list[exp.Expr], scope: NameScope, star: list[Column], aggregates: AggregateReader
 ) -> tuple[Item, ...]:
     """The items of SELECT; none at all for every attribute of an open stream."""
     found: list[tuple[Column | Aggregate, str | None, exp.Expr]] = []
@@ -443,7 +443,7 @@ def _is_star(node: exp.Expr) -> bool:
     return isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star))
 
 
-def _star(node: exp.Expr, scope: Scope, star: list[Column]) -> list[Column]:
+def _star(node: exp.Expr, scope: NameScope, star: list[Column]) -> list[Column]:
     inner = node if isinstance(node, exp.Star) else node.this
     if any(inner.args.values()):
         raise scope.source.error("EXCEPT and REPLACE after * are not supported", node, "name the columns")
@@ -454,7 +454,7 @@ def _star(node: exp.Expr, scope: Scope, star: list[Column]) -> list[Column]:
 
 
 def _item(
-    node: exp.Expr, scope: Scope, aggregates: AggregateReader
+    node: exp.Expr, scope: NameScope, aggregates: AggregateReader
 ) -> tuple[Column | Aggregate, str | None, exp.Expr]:
     alias = None
     inner = node
@@ -484,7 +484,7 @@ def _is_cast_column(node: exp.Expr) -> bool:
 _NO_CONSTANT = "leave it out: a delta names its subscription, and a subscription may have a subscriber"
 
 
-def _constant_hint(node: exp.Expr, scope: Scope) -> str:
+def _constant_hint(node: exp.Expr, scope: NameScope) -> str:
     names = [name for entry in scope.entries for name in entry.relation.names]
     if isinstance(node, exp.Literal) and node.is_string and node.name.lower() in map(str.lower, names):
         return f"names are quoted with backticks, not with quotes: `{node.name}`"
@@ -497,7 +497,7 @@ def _bare(column: Column) -> str:
 
 
 def _name_items(
-    found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: Scope
+    found: list[tuple[Column | Aggregate, str | None, exp.Expr]], scope: NameScope
 ) -> tuple[Item, ...]:
     own = Counter(e.name.lower() for e, alias, _ in found if alias is None and isinstance(e, Column))
     items: list[Item] = []

@@ -22,7 +22,7 @@ from tocsin.language.conditions import ConditionReader, operands, unwrap
 from tocsin.language.dialect import SourceText
 from tocsin.language.joins import JoinReader
 from tocsin.language.literals import ConstantReader
-from tocsin.language.scope import Scope, ScopeEntry, relation_of
+from tocsin.language.scope import NameScope, ScopeEntry, relation_of
 from tocsin.model.schema import Catalog, Stream, quote
 
 __all__ = ["SubqueryReader", "conjunction", "is_subquery_condition", "reject_mixed", "subqueries_of"]
@@ -62,28 +62,28 @@ def reject_mixed(found: list[tuple[exp.Expr, Predicate]], source: SourceText) ->
 
 
 @dataclass(slots=True)
-class _InnerScope(Scope):
+class _InnerScope(NameScope):
     """The table of a subquery, and outside it those of the query."""
 
-    outside: Scope | None = None
+    outside: NameScope | None = None
 
     def column(self, node: exp.Column) -> Column:
         assert self.outside is not None
         table, name = node.args.get("table"), node.this
         if not isinstance(name, exp.Identifier) or node.args.get("db"):
-            return Scope.column(self, node)
+            return NameScope.column(self, node)
         if table:
-            scope: Scope = self if self.entry(table) is not None else self.outside
-            return Scope.column(scope, node)
+            scope: NameScope = self if self.entry(table) is not None else self.outside
+            return NameScope.column(scope, node)
         mine = self.entries[0].relation.find(name.name, exact=bool(name.quoted)) is not None
         near = [n for e in self.outside.entries for n in e.relation.names if n.lower() == name.name.lower()]
-        return Scope.column(self if mine or not near else self.outside, node)
+        return NameScope.column(self if mine or not near else self.outside, node)
 
 
 class SubqueryReader:
     """Reads the subqueries of one SELECT."""
 
-    def __init__(self, outside: Scope, catalog: Catalog, literals: ConstantReader) -> None:
+    def __init__(self, outside: NameScope, catalog: Catalog, literals: ConstantReader) -> None:
         self.outside, self.catalog, self.literals = outside, catalog, literals
         self.source = outside.source
         self.entries: list[ScopeEntry] = []  # of subqueries

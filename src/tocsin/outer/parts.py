@@ -27,23 +27,23 @@ from tocsin.language.algebra import And, Existence, Item, Not, Or, Predicate, Qu
 from tocsin.language.shape import Plan, Shape, plan
 from tocsin.reference import holds
 
-__all__ = ["Part", "parts_of"]
+__all__ = ["QueryPart", "parts_of"]
 
 
-class Part(NamedTuple):
+class QueryPart(NamedTuple):
     """A query, and the places of its tables in the whole one."""
 
     plan: Plan
     places: tuple[int, ...]
 
 
-def parts_of(whole: Plan) -> list[Part]:
+def parts_of(whole: Plan) -> list[QueryPart]:
     """The parts of a plan that can match anything."""
     every = tuple(range(len(whole.query.tables)))
     return [part for part in _parts(whole.query, every) if not part.plan.never or _is_one_row(part.plan)]
 
 
-def _parts(query: Query, places: tuple[int, ...]) -> Iterator[Part]:
+def _parts(query: Query, places: tuple[int, ...]) -> Iterator[QueryPart]:
     if query.branches:
         names, start = [item.name for item in query.items], 0
         for branch in query.branches:
@@ -52,13 +52,13 @@ def _parts(query: Query, places: tuple[int, ...]) -> Iterator[Part]:
             yield from _parts(replace(branch, items=items), own)
             start += len(own)
     elif query.outer is None:
-        yield Part(plan(query), places)
+        yield QueryPart(plan(query), places)
     else:
         both = _and(query.outer.on, query.where)
-        yield Part(plan(replace(query, where=both, outer=None)), places)
+        yield QueryPart(plan(replace(query, where=both, outer=None)), places)
         for place in (0, 1):
             if query.outer.keeps(place):
-                yield Part(plan(_without_partner(query, place)), (places[place], places[1 - place]))
+                yield QueryPart(plan(_without_partner(query, place)), (places[place], places[1 - place]))
 
 
 def _without_partner(query: Query, place: int) -> Query:

@@ -17,7 +17,7 @@ from tocsin.errors import SumOverflow
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows, longer
 from tocsin.model.delta import NO_DELTAS, Deltas, order_of
-from tocsin.outer.parts import Part, parts_of
+from tocsin.outer.parts import QueryPart, parts_of
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
@@ -29,7 +29,7 @@ class _Member(NamedTuple):
     """A part: its slot in the room inside that answers it."""
 
     slot: int
-    part: Part
+    part: QueryPart
     room: Room
 
 

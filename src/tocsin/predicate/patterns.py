@@ -45,7 +45,7 @@ from tocsin.model.columns import Index, distinct
 from tocsin.model.folding import fold, fold_texts
 from tocsin.predicate._kernels import AT_END, AT_START, SECOND, VERIFY
 from tocsin.predicate.regexes import LONGEST, RegexSet, compiled, least_bytes, regex_sets, requirements
-from tocsin.predicate.words import POPULAR, ListArrays, OneFinder, Words, WordUse, column_of, rarest
+from tocsin.predicate.words import POPULAR, ListArrays, OneFinder, WordFinder, WordUse, column_of, rarest
 
 __all__ = ["LikeForm", "OneText", "Patterns", "ilike", "like", "read_like"]
 
@@ -103,7 +103,7 @@ class Patterns:
         uses, folded_uses = self._word_uses()
         plain, folded, without = self._regex_uses()
         self._words, self._folded = (
-            Words([use._replace(group=int(self._groups[use.number])) for use in own])
+            WordFinder([use._replace(group=int(self._groups[use.number])) for use in own])
             for own in (uses + plain, folded_uses + folded)
         )
         self._needs_two = np.zeros(len(numbers), bool)  # whether candidates need a first and a second word

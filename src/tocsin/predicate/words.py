@@ -1,6 +1,6 @@
 """Words in one trie, each with the patterns that look for it.
 
->>> words = Words([WordUse("disk", 0, 0), WordUse("full", 1, AT_END)])
+>>> words = WordFinder([WordUse("disk", 0, 0), WordUse("full", 1, AT_END)])
 >>> texts = TextBytes(np.frombuffer(b"disk full", np.uint8), np.array([0, 9]), np.array([-1]))
 >>> words.find_in(texts).tolist()
 [[0, 0, 0], [0, 1, 2]]
@@ -26,7 +26,7 @@ from tocsin.predicate._kernels import (
     find_words,
 )
 
-__all__ = ["AT_END", "ListArrays", "OneFinder", "WordUse", "Words", "column_of", "rarest"]
+__all__ = ["AT_END", "ListArrays", "OneFinder", "WordFinder", "WordUse", "column_of", "rarest"]
 
 _MOST_GRAMS = 1 << 23  # bits
 _MOST_GROUPS = 1 << 18  # bytes that say which groups of texts words are meant for
@@ -51,7 +51,7 @@ class WordUse(NamedTuple):
     group: int = -1
 
 
-class Words:
+class WordFinder:
     """Words in one trie, each with the patterns that look for it."""
 
     def __init__(self, uses: list[WordUse]) -> None:
@@ -97,7 +97,7 @@ class Words:
 class OneFinder:
     """Finds the words of one text after another, without allocating; for one thread."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: WordFinder) -> None:
         self._words, self.groups = words, words.groups
         self._last = np.full(len(words.needs), -1, np.int64)
         self._ends, self._group = np.zeros(2, np.int64), np.full(1, -1, np.int64)

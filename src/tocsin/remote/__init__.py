@@ -11,8 +11,8 @@ Install it with the extra `remote`.
 
 from tocsin.remote.aio import AsyncRemote
 from tocsin.remote.client import Remote
-from tocsin.remote.contents import Contents
-from tocsin.remote.messages import Message
+from tocsin.remote.contents import RemoteContents
+from tocsin.remote.messages import RemoteMessage
 from tocsin.remote.requests import RemoteError
 
-__all__ = ["AsyncRemote", "Contents", "Message", "Remote", "RemoteError"]
+__all__ = ["AsyncRemote", "Remote", "RemoteContents", "RemoteError", "RemoteMessage"]

@@ -29,9 +29,9 @@ import httpx
 
 from tocsin.remote.api import Api, headers_of
 from tocsin.remote.client import FOLLOWING, KEPT_HEARTBEAT, SILENCE, no_answer
-from tocsin.remote.contents import Contents
-from tocsin.remote.messages import Message, Stream
-from tocsin.remote.requests import Follow, Request, follow_params, problem_of, retry_after
+from tocsin.remote.contents import RemoteContents
+from tocsin.remote.messages import MessageStream, RemoteMessage
+from tocsin.remote.requests import Follow, RemoteRequest, follow_params, problem_of, retry_after
 
 __all__ = ["AsyncRemote"]
 
@@ -65,13 +65,13 @@ class AsyncRemote(Api):
     async def follow(
         self, subscription: int | Iterable[int] | None = None, *, subscriber: str | None = None,
         since: str | None = None, queue: int = 100_000,
-    ) -> AsyncIterator[Message]:  # fmt: skip
+    ) -> AsyncIterator[RemoteMessage]:  # fmt: skip
         """Messages of some subscriptions, a subscriber, or all: a snapshot, then deltas; without an end.
 
         With `since`, deltas after that token instead. A lost connection is resumed by itself.
         """
         async with aclosing(
-            self._followed(Stream(since), Follow(subscription, subscriber, queue))
+            self._followed(MessageStream(since), Follow(subscription, subscriber, queue))
         ) as messages:
             async for message in messages:
                 if message is not None:
@@ -81,13 +81,13 @@ class AsyncRemote(Api):
     async def keep(
         self, subscription: int | Iterable[int] | None = None, *, subscriber: str | None = None,
         file: Path | None = None,
-    ) -> AsyncIterator[Contents]:  # fmt: skip
+    ) -> AsyncIterator[RemoteContents]:  # fmt: skip
         """Contents that a task keeps up to date while the block runs.
 
         To wait for a token: `await asyncio.to_thread(contents.wait, token)`. With a file, they are stored
         there with their token, and go on from there the next time.
         """
-        contents = Contents.open(file)
+        contents = RemoteContents.open(file)
         task = asyncio.create_task(self._keep(contents, subscription, subscriber))
         try:
             yield contents
@@ -98,8 +98,8 @@ class AsyncRemote(Api):
             if file is not None:
                 contents.save(file)
 
-    async def _keep(self, contents: Contents, subscription: Any, subscriber: str | None) -> None:
-        stream = Stream(contents.token)
+    async def _keep(self, contents: RemoteContents, subscription: Any, subscriber: str | None) -> None:
+        stream = MessageStream(contents.token)
         try:
             async with aclosing(
                 self._followed(stream, Follow(subscription, subscriber, heartbeat=KEPT_HEARTBEAT))
@@ -112,7 +112,7 @@ class AsyncRemote(Api):
         except Exception as error:  # noqa: BLE001 - whoever waits for the contents receives it
             contents.fail(error)
 
-    async def _do(self, request: Request[Any]) -> Any:
+    async def _do(self, request: RemoteRequest[Any]) -> Any:
         end, tries = monotonic() + self._retry, 0
         while True:
             try:
@@ -133,7 +133,9 @@ class AsyncRemote(Api):
             await asyncio.sleep(wait)
             tries += 1
 
-    async def _followed(self, stream: Stream, wanted: Follow) -> AsyncGenerator[Message | None, None]:
+    async def _followed(
+        self, stream: MessageStream, wanted: Follow
+    ) -> AsyncGenerator[RemoteMessage | None, None]:
         """Messages, and None where the token went on without one; a lost connection is made again."""
         tries = 0
         while True:

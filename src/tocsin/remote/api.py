@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tocsin.remote.requests import Request, publish, simple, subscribe, subscribe_many
+from tocsin.remote.requests import RemoteRequest, publish, simple, subscribe, subscribe_many
 
 __all__ = ["Api", "headers_of"]
 
@@ -20,7 +20,7 @@ class Api:
     """Everything but following."""
 
     @abstractmethod
-    def _do(self, request: Request[Any]) -> Any:
+    def _do(self, request: RemoteRequest[Any]) -> Any:
         """Send a request, again if it may be; the value that is read from the answer."""
 
     def define(self, sql: str) -> Any:

@@ -23,9 +23,9 @@ from typing import Any, Self
 import httpx
 
 from tocsin.remote.api import Api, headers_of
-from tocsin.remote.contents import Contents
-from tocsin.remote.messages import Message, Stream
-from tocsin.remote.requests import Follow, RemoteError, Request, follow_params, problem_of, retry_after
+from tocsin.remote.contents import RemoteContents
+from tocsin.remote.messages import MessageStream, RemoteMessage
+from tocsin.remote.requests import Follow, RemoteError, RemoteRequest, follow_params, problem_of, retry_after
 
 __all__ = ["Remote"]
 
@@ -68,12 +68,14 @@ class Remote(Api):
     def follow(
         self, subscription: int | Iterable[int] | None = None, *, subscriber: str | None = None,
         since: str | None = None, queue: int = 100_000,
-    ) -> Iterator[Message]:  # fmt: skip
+    ) -> Iterator[RemoteMessage]:  # fmt: skip
         """Messages of some subscriptions, a subscriber, or all: a snapshot, then deltas; without an end.
 
         With `since`, deltas after that token instead. A lost connection is resumed by itself.
         """
-        for message in self._followed(Stream(since), Follow(subscription, subscriber, queue), self._closed):
+        for message in self._followed(
+            MessageStream(since), Follow(subscription, subscriber, queue), self._closed
+        ):
             if message is not None:
                 yield message
 
@@ -81,13 +83,13 @@ class Remote(Api):
     def keep(
         self, subscription: int | Iterable[int] | None = None, *, subscriber: str | None = None,
         file: Path | None = None,
-    ) -> Iterator[Contents]:  # fmt: skip
+    ) -> Iterator[RemoteContents]:  # fmt: skip
         """Contents that a thread keeps up to date while the block runs.
 
         With a file, they are stored there with their token, and go on from there the next time.
         """
-        contents, ended = Contents.open(file), Event()
-        stream = Stream(contents.token)
+        contents, ended = RemoteContents.open(file), Event()
+        stream = MessageStream(contents.token)
         messages = self._followed(stream, Follow(subscription, subscriber, heartbeat=KEPT_HEARTBEAT), ended)
         thread = Thread(target=_keep, args=(contents, stream, messages, file), daemon=True)
         thread.start()
@@ -98,7 +100,7 @@ class Remote(Api):
             if file is not None:
                 contents.save(file)
 
-    def _do(self, request: Request[Any]) -> Any:
+    def _do(self, request: RemoteRequest[Any]) -> Any:
         end, tries = monotonic() + self._retry, 0
         while True:
             try:
@@ -119,7 +121,9 @@ class Remote(Api):
             sleep(wait)
             tries += 1
 
-    def _followed(self, stream: Stream, wanted: Follow, ended: Event) -> Iterator[Message | None]:
+    def _followed(
+        self, stream: MessageStream, wanted: Follow, ended: Event
+    ) -> Iterator[RemoteMessage | None]:
         """Messages, and None where the token went on without one; a lost connection is made again."""
         tries = 0
         while not ended.is_set() and not self._closed.is_set():
@@ -152,7 +156,12 @@ def no_answer(error: Exception) -> RemoteError:
     return RemoteError(0, fact, hint="is `tocsin serve` running there?")
 
 
-def _keep(contents: Contents, stream: Stream, messages: Iterator[Message | None], file: Path | None) -> None:
+def _keep(
+    contents: RemoteContents,
+    stream: MessageStream,
+    messages: Iterator[RemoteMessage | None],
+    file: Path | None,
+) -> None:
     saved = monotonic()
     try:
         for message in messages:

@@ -4,13 +4,13 @@ Contents and token change together, so whoever stores both and follows from the 
 whatever was cut when. A delta that removes a row which is not there is an error.
 
 >>> from tocsin.model.delta import Delta
->>> contents = Contents()
->>> contents.receive(Message("snapshot", "a-1", "start", {7: [{"x": 1}]}))
+>>> contents = RemoteContents()
+>>> contents.receive(RemoteMessage("snapshot", "a-1", "start", {7: [{"x": 1}]}))
 >>> change = Delta(5, 7, -1, {"x": 1}), Delta(5, 7, 1, {"x": 2}), Delta(5, 8, 1, {"y": 0})
->>> contents.receive(Message("deltas", "a-2", deltas=change))
+>>> contents.receive(RemoteMessage("deltas", "a-2", deltas=change))
 >>> contents.rows(7), contents.rows(8), contents.token
 ([{'x': 2}], [{'y': 0}], 'a-2')
->>> Contents.load(contents.dump()).rows(7)
+>>> RemoteContents.load(contents.dump()).rows(7)
 [{'x': 2}]
 """
 
@@ -25,12 +25,12 @@ from typing import Any
 import msgspec
 
 from tocsin.client import Client
-from tocsin.remote.messages import Message
+from tocsin.remote.messages import RemoteMessage
 
-__all__ = ["Contents"]
+__all__ = ["RemoteContents"]
 
 
-class Contents:
+class RemoteContents:
     """Rows by subscription. Any thread may read; `token` is None before the first snapshot."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Contents:
         self._client = Client()
         self._ids: dict[int, None] = {}
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: RemoteMessage) -> None:
         """Apply a message."""
         with self._changed:
             if message.type == "snapshot":
@@ -97,7 +97,7 @@ class Contents:
             return msgspec.json.encode(_Stored(self.token, rows))
 
     @classmethod
-    def load(cls, data: bytes) -> Contents:
+    def load(cls, data: bytes) -> RemoteContents:
         """What `dump` returned."""
         stored, made = msgspec.json.decode(data, type=_Stored), cls()
         for id, rows in stored.rows.items():
@@ -115,7 +115,7 @@ class Contents:
         os.replace(new, file)
 
     @classmethod
-    def open(cls, file: Path | None) -> Contents:
+    def open(cls, file: Path | None) -> RemoteContents:
         """The contents of a file, or empty ones if there is none."""
         return cls.load(file.read_bytes()) if file is not None and file.exists() else cls()
 

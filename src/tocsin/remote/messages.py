@@ -3,7 +3,7 @@
     lines of a connection ─► Stream: parts of a snapshot together, heartbeats and ends left out ─► Message
     connection lost       ─► the next one begins with the token of the last message
 
->>> stream = Stream(None)
+>>> stream = MessageStream(None)
 >>> stream.read(b'{"type": "snapshot", "more": true, "contents": [{"subscription": 1, "rows": []}]}')
 >>> stream.read(b'{"type": "snapshot", "token": "a-1", "more": false}').contents, stream.token
 ({1: []}, 'a-1')
@@ -19,12 +19,12 @@ import msgspec
 
 from tocsin.model.delta import Delta
 
-__all__ = ["Message", "Stream"]
+__all__ = ["MessageStream", "RemoteMessage"]
 
 Row = dict[str, Any]
 
 
-class Message(NamedTuple):
+class RemoteMessage(NamedTuple):
     """A snapshot (`contents` by id replace all there was), or deltas to apply in order.
 
     `token` includes the message: following `since` it goes on after it. Deltas whose numbers are in `events`
@@ -41,7 +41,7 @@ class Message(NamedTuple):
     at: str | None = None
 
 
-class Stream:
+class MessageStream:
     """Lines of one connection after the other as messages; `token` is where the next one begins."""
 
     def __init__(self, since: str | None) -> None:
@@ -54,7 +54,7 @@ class Stream:
         self.ended = None
         self._contents = {}
 
-    def read(self, line: bytes) -> Message | None:
+    def read(self, line: bytes) -> RemoteMessage | None:
         """The message that a line completes."""
         found = _DECODER.decode(line)
         self.token = found.token or self.token
@@ -64,12 +64,12 @@ class Stream:
             if found.more:
                 return None
             contents, self._contents = self._contents, {}
-            return Message("snapshot", self.token or "", found.reason, contents)
+            return RemoteMessage("snapshot", self.token or "", found.reason, contents)
         if found.type == "deltas":
             deltas = tuple(Delta(d.seq, d.subscription, d.sign, d.row, d.subscriber) for d in found.deltas)
             events = frozenset(number for number, d in enumerate(found.deltas) if d.event)
             token, at = self.token or "", found.at
-            return Message("deltas", token, None, {}, deltas, events, found.cause, at)
+            return RemoteMessage("deltas", token, None, {}, deltas, events, found.cause, at)
         if found.type in ("slow", "end"):
             self.ended = found.type
         return None

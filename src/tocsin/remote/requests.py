@@ -22,7 +22,7 @@ __all__ = [
     "Follow",
     "Registered",
     "RemoteError",
-    "Request",
+    "RemoteRequest",
     "follow_params",
     "problem_of",
     "publish",
@@ -67,7 +67,7 @@ class Applied(msgspec.Struct):
     rejected: list[dict[str, Any]] = []
 
 
-class Request(NamedTuple, Generic[T]):
+class RemoteRequest(NamedTuple, Generic[T]):
     """One request; `again`: it may be sent again though it may have arrived."""
 
     method: str
@@ -83,15 +83,17 @@ class Request(NamedTuple, Generic[T]):
 def simple(
     method: str, path: str, body: Any = None, *, read: Callable[[bytes], T] = msgspec.json.decode,
     again: bool | None = None, sql: str | None = None, **params: Any,
-) -> Request[T]:  # fmt: skip
+) -> RemoteRequest[T]:  # fmt: skip
     """A request with a JSON body, or none; parameters that are None are left out."""
     given = {name: value for name, value in params.items() if value is not None}
     headers = {} if body is None else {"content-type": _JSON}
     data = None if body is None else msgspec.json.encode(body)
-    return Request(method, path, read, given, headers, data, method == "GET" if again is None else again, sql)
+    return RemoteRequest(
+        method, path, read, given, headers, data, method == "GET" if again is None else again, sql
+    )
 
 
-def subscribe(sql: str, **given: Any) -> Request[Registered]:
+def subscribe(sql: str, **given: Any) -> RemoteRequest[Registered]:
     """Register one query."""
     body = {"sql": sql, **{name: value for name, value in given.items() if value is not None}}
     return simple("POST", "/subscriptions", body, read=_decode(Registered), sql=sql)
@@ -99,27 +101,27 @@ def subscribe(sql: str, **given: Any) -> Request[Registered]:
 
 def subscribe_many(
     rows: Any, template: str | None, relation: str | None, backfill: bool
-) -> Request[dict[str, Any]]:
+) -> RemoteRequest[dict[str, Any]]:
     """Register many queries: rows of texts, of a template's parameters, or of predicates on a relation."""
     kind, body = body_of(rows)
     if kind == _JSON:
         kind, body = _NDJSON, body_of([rows])[1]
     params = {"template": template, "relation": relation, "backfill": "true" if backfill else None}
     given = {name: value for name, value in params.items() if value is not None}
-    return Request(
+    return RemoteRequest(
         "POST", "/subscriptions", msgspec.json.decode, given, {"content-type": kind}, body, False, template
     )
 
 
 def publish(
     relation: str, rows: Any, *, op: str | None = None, skip: bool = False, key: str | None = None
-) -> Request[Applied]:
+) -> RemoteRequest[Applied]:
     """Events of a stream, or changes of a table."""
     kind, body = body_of(rows)
     params = {"op": op, "bad": "skip" if skip else None}
     given = {name: value for name, value in params.items() if value is not None}
     headers = {"content-type": kind, "idempotency-key": key or secrets.token_hex(12)}
-    return Request("POST", f"/changes/{relation}", _decode(Applied), given, headers, body, True)
+    return RemoteRequest("POST", f"/changes/{relation}", _decode(Applied), given, headers, body, True)
 
 
 def body_of(rows: Any) -> tuple[str, bytes]:

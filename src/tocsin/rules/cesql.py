@@ -42,9 +42,9 @@ from tocsin.rules.base import RefusedError, RuleLanguage
 from tocsin.rules.cesql_syntax import (
     Attribute,
     Binary,
-    Call,
     Expression,
-    Like,
+    FunctionCall,
+    LikeTest,
     Literal,
     Present,
     SyntaxFault,
@@ -108,16 +108,16 @@ def _check(node: Expression) -> None:
     """Refuse functions that there are not."""
     for child in _children(node):
         _check(child)
-    if isinstance(node, Call) and function_of(node) is None:
+    if isinstance(node, FunctionCall) and function_of(node) is None:
         known = node.name in FUNCTIONS
         reason = "it does not take so many arguments" if known else "there is no such function"
         raise RefusedError(f"column {node.column}", node.name, reason)
 
 
 def _children(node: Expression) -> tuple[Expression, ...]:
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return node.args
-    if isinstance(node, Unary | Like):
+    if isinstance(node, Unary | LikeTest):
         return (node.arg,)
     if isinstance(node, Binary):
         return node.left, node.right
@@ -130,7 +130,7 @@ def _type(node: Expression) -> type | None:
         return type(node.value)
     if isinstance(node, Attribute):
         return None
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         found = function_of(node)
         return None if found is None else found.made
     if isinstance(node, Unary):
@@ -194,7 +194,7 @@ def _no_error(node: Expression) -> Predicate:
         return _no_error(node.arg)
     if isinstance(node, Present) or (isinstance(node, Literal) and isinstance(node.value, bool)):
         return Truth(True)
-    left = node.left if isinstance(node, Binary) else node.arg if isinstance(node, Like) else None
+    left = node.left if isinstance(node, Binary) else node.arg if isinstance(node, LikeTest) else None
     if isinstance(left, Attribute) and not _is_shared(node):
         return Not(IsNull(Column(left.name)))
     return _either([_holds(node, True), _holds(node, False)])
@@ -233,17 +233,17 @@ def _comparison(node: Binary, value: bool) -> Predicate | None:
             return None
         return _is_text(node.left, constant, (node.op == "=") is value)
     op = node.op if value else _INVERSE[node.op]
-    whole = node.left if _type(node.left) is int else Call("INT", (node.left,))
+    whole = node.left if _type(node.left) is int else FunctionCall("INT", (node.left,))
     return None if _type(node.left) is bool else Compare(_shared(whole), op, constant)
 
 
 def _is_text(node: Expression, text: str, equal: bool) -> Predicate | None:
     """The expression, as String, is this text, or is another one."""
     if not isinstance(node, Attribute):
-        whole = node if _type(node) is str else Call("STRING", (node,))
+        whole = node if _type(node) is str else FunctionCall("STRING", (node,))
         return Compare(_shared(whole), "=" if equal else "!=", text)
     if _NUMBER_OR_TRUTH.fullmatch(text):
-        return Compare(_shared(Call("STRING", (node,))), "=" if equal else "!=", text)
+        return Compare(_shared(FunctionCall("STRING", (node,))), "=" if equal else "!=", text)
     where = Column(node.name)
     return Compare(where, "=", text) if equal else _other(where, Compare(where, "=", text))
 
@@ -253,12 +253,12 @@ def _other(where: Column, found: Predicate) -> Predicate:
     return And((Not(is_true(found)), Not(IsNull(where))))
 
 
-def _like(node: Like, value: bool) -> Predicate | None:
+def _like(node: LikeTest, value: bool) -> Predicate | None:
     held = value is not node.negated
     words = re.findall(r"\\[%_]|.", node.pattern, re.DOTALL)
     pattern = "".join("\\\\" if word == "\\" else word for word in words)
     if not isinstance(node.arg, Attribute) or not _BEYOND.search(node.pattern):
-        whole = node.arg if _type(node.arg) is str else Call("STRING", (node.arg,))
+        whole = node.arg if _type(node.arg) is str else FunctionCall("STRING", (node.arg,))
         where = _shared(whole)
     else:
         where = Column(node.arg.name)
@@ -279,6 +279,6 @@ def _within(node: Within, value: bool) -> Predicate | None:
 _FORMS: tuple[tuple[type, Callable[[Any, bool], Predicate | None]], ...] = (
     (Binary, _logic),
     (Binary, _comparison),
-    (Like, _like),
+    (LikeTest, _like),
     (Within, _within),
 )

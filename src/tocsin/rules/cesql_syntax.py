@@ -1,6 +1,7 @@
 """The syntax of CESQL, the expression language of CloudEvents: a text as a tree, which prints back as text.
 
-    expression ── Literal | Attribute | Present(EXISTS) | Call | Unary | Binary | Like | Within(IN)
+    expression ── Literal | Attribute | Present(EXISTS) | FunctionCall | Unary | Binary
+                  | LikeTest | Within(IN)
 
 Operators bind as in the grammar of the specification: NOT and minus first, then LIKE and IN, `* / %`, `+ -`,
 comparisons, and AND, OR and XOR alike, from right to left. Words are read without regard to case, and names
@@ -22,8 +23,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = [
-    "HIGHEST", "LOWEST", "Attribute", "Binary", "Call", "Expression", "Like", "Literal", "Present",
-    "SyntaxFault", "Unary", "Within", "parsed",
+    "HIGHEST",
+    "LOWEST",
+    "Attribute",
+    "Binary",
+    "Expression",
+    "FunctionCall",
+    "LikeTest",
+    "Literal",
+    "Present",
+    "SyntaxFault",
+    "Unary",
+    "Within",
+    "parsed",
 ]  # fmt: skip
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
@@ -79,7 +91,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function of arguments; `column` is its place in the text."""
 
     name: str
@@ -114,7 +126,7 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class LikeTest:
     """`arg [NOT] LIKE pattern`."""
 
     arg: Expression
@@ -137,7 +149,7 @@ class Within:
         return f"({self.arg} {'NOT ' * self.negated}IN ({', '.join(map(str, self.among))}))"
 
 
-Expression = Literal | Attribute | Present | Call | Unary | Binary | Like | Within
+Expression = Literal | Attribute | Present | FunctionCall | Unary | Binary | LikeTest | Within
 
 
 class _Token(NamedTuple):
@@ -167,13 +179,13 @@ def _tokens(text: str) -> Iterator[_Token]:
 @lru_cache(maxsize=1 << 12)
 def parsed(text: str) -> Expression:
     """The expression of a text; SyntaxFault if it is none."""
-    reader = _Reader(list(_tokens(text)))
+    reader = _TokenReader(list(_tokens(text)))
     found = reader.expression()
     reader.expect("end", "", "an operator or the end is expected here")
     return found
 
 
-class _Reader:
+class _TokenReader:
     """Reads tokens from left to right."""
 
     def __init__(self, tokens: list[_Token]) -> None:
@@ -234,7 +246,7 @@ class _Reader:
                 self._take()
                 if self._next.kind != "text":
                     raise self._fault("LIKE takes a pattern in quotes")
-                found = Like(found, _unquoted(self._take().raw), negated)
+                found = LikeTest(found, _unquoted(self._take().raw), negated)
             elif self._is("word", "IN"):
                 self._take()
                 self.expect("sign", "(", "IN takes a list in parentheses")
@@ -299,7 +311,7 @@ class _Reader:
             if any(letter.isdigit() for letter in token.raw):
                 raise SyntaxFault(token.column, token.raw, "names of functions have letters and _ only")
             self._take()
-            return Call(token.raw.upper(), self._list(empty=True), token.column)
+            return FunctionCall(token.raw.upper(), self._list(empty=True), token.column)
         self._at -= 1
         return Attribute(self._name())
 

@@ -27,9 +27,9 @@ from tocsin.rules.cesql_syntax import (
     LOWEST,
     Attribute,
     Binary,
-    Call,
     Expression,
-    Like,
+    FunctionCall,
+    LikeTest,
     Literal,
     Present,
     SyntaxFault,
@@ -152,7 +152,7 @@ FUNCTIONS: dict[str, tuple[_Function, ...]] = {
 }
 
 
-def function_of(call: Call) -> _Function | None:
+def function_of(call: FunctionCall) -> _Function | None:
     """The function that a call is for, by name and number of arguments."""
     for one in FUNCTIONS.get(call.name, ()):
         if len(call.args) == len(one.args) or (one.more is not None and len(call.args) > len(one.args)):
@@ -160,7 +160,7 @@ def function_of(call: Call) -> _Function | None:
     return None
 
 
-def _call(node: Call, event: Mapping[str, Any]) -> Outcome:
+def _call(node: FunctionCall, event: Mapping[str, Any]) -> Outcome:
     found = function_of(node)
     if found is None:
         return Outcome(False, "missingFunction")
@@ -253,7 +253,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile("".join(made), re.DOTALL)
 
 
-def _like(node: Like, event: Mapping[str, Any]) -> Outcome:
+def _like(node: LikeTest, event: Mapping[str, Any]) -> Outcome:
     got = evaluate(node.arg, event)
     if got.error:
         return _failed(bool, got.error)
@@ -290,8 +290,8 @@ def _present(node: Present, event: Mapping[str, Any]) -> Outcome:
 
 
 _EVALUATE: dict[type, Callable[[Any, Mapping[str, Any]], Outcome]] = {
-    Literal: _literal, Attribute: _value, Present: _present, Call: _call, Unary: _unary, Binary: _binary,
-    Like: _like, Within: _within,
+    Literal: _literal, Attribute: _value, Present: _present, FunctionCall: _call,
+    Unary: _unary, Binary: _binary, LikeTest: _like, Within: _within,
 }  # fmt: skip
 
 

@@ -91,12 +91,12 @@ def read_correlations(rules: Any, stream: Stream, **options: Any) -> Iterator[Co
         if isinstance(document, Mapping) and "correlation" in document and "detection" not in document:
             title = str(document.get("title") or document.get("name") or f"rule {number}")
             try:
-                yield Correlation(title, _Reader(reader, stream, names).sql(document))
+                yield Correlation(title, _CorrelationReader(reader, stream, names).sql(document))
             except RefusedError as error:
                 yield Refusal(title, error.place, error.construct, error.reason)
 
 
-class _Reader:
+class _CorrelationReader:
     """Reads one correlation."""
 
     def __init__(self, rules: Sigma, stream: Stream, names: Mapping[str, Mapping[str, Any]]) -> None:

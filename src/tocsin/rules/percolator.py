@@ -29,7 +29,7 @@ from tocsin.language.algebra import Column, Compare, In, Not, Predicate, Truth, 
 from tocsin.model.paths import MARK
 from tocsin.rules.atoms import all_of, any_of, element, exists_in
 from tocsin.rules.base import RefusedError, RuleLanguage
-from tocsin.rules.percolator_fields import Fields, Scope, leaves_of
+from tocsin.rules.percolator_fields import Fields, NestedScope, leaves_of
 
 __all__ = ["Percolator", "all_parts", "any_part", "at_least", "minimum", "never"]
 
@@ -87,11 +87,11 @@ class Percolator(RuleLanguage):
             yield name, one
 
     def condition(self, rule: Any) -> Predicate:
-        return self.query(rule, Scope(), "")
+        return self.query(rule, NestedScope(), "")
 
     # -- queries -----------------------------------------------------------------------------------
 
-    def query(self, given: Any, scope: Scope, place: str) -> Predicate:
+    def query(self, given: Any, scope: NestedScope, place: str) -> Predicate:
         """The condition of a query in a scope."""
         if not isinstance(given, Mapping) or len(given) != 1:
             raise RefusedError(place, given, "a query is an object with one name")
@@ -101,14 +101,14 @@ class Percolator(RuleLanguage):
             raise RefusedError(at, name, "there is no such query, or it is not supported")
         return _QUERIES[name](self, body, scope, at)
 
-    def _several(self, given: Any, scope: Scope, place: str) -> list[Predicate]:
+    def _several(self, given: Any, scope: NestedScope, place: str) -> list[Predicate]:
         if isinstance(given, Mapping):
             return [self.query(given, scope, place)]
         if not isinstance(given, list | tuple):
             raise RefusedError(place, given, "a query, or a list of queries, is expected here")
         return [self.query(one, scope, f"{place}[{n}]") for n, one in enumerate(given)]
 
-    def _bool(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _bool(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = _options(body, place, ("must", "filter", "must_not", "should", "minimum_should_match"))
         parts = [
             part
@@ -127,13 +127,13 @@ class Percolator(RuleLanguage):
         parts += map(never, self._several(found.get("must_not", ()), scope, f"{place}.must_not"))
         return all_parts(parts)
 
-    def _nested(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _nested(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = _options(body, place, ("path", "query", "ignore_unmapped"))
         path = found.get("path")
         if not isinstance(path, str) or "query" not in found:
             raise RefusedError(place, body, "nested has a path and a query")
         names = self.fields.nested(path, scope, f"{place}.path")
-        inner = self.query(found["query"], Scope(names, scope.level + 1), f"{place}.query")
+        inner = self.query(found["query"], NestedScope(names, scope.level + 1), f"{place}.query")
         steps: list[Any] = []
         for name in names[len(scope.nested) :]:
             steps += [name, ...]
@@ -143,31 +143,31 @@ class Percolator(RuleLanguage):
             return inner
         return exists_in(element(scope.level, steps), inner, scope.level)
 
-    def _dis_max(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _dis_max(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = _options(body, place, ("queries", "tie_breaker"))
         return any_part(self._several(found.get("queries", ()), scope, f"{place}.queries"))
 
-    def _constant(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _constant(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = _options(body, place, ("filter",))
         return self.query(found.get("filter"), scope, f"{place}.filter")
 
-    def _match_all(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _match_all(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         _options(body, place, ())
         return Truth(True)
 
-    def _match_none(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _match_none(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         return Truth(False)
 
     # -- leaves ------------------------------------------------------------------------------------
 
-    def _exists(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _exists(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = _options(body, place, ("field",))
         names = list(leaves_of(self.fields, str(found.get("field", ""))))
         return any_part(
             [self.fields(name, scope, f"{place}.field").exists(f"{place}.field") for name in names]
         )
 
-    def _ids(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _ids(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = _options(body, place, ("values", "type"))
         values = found.get("values", [])
         values = [values] if isinstance(values, str) else values
@@ -181,12 +181,12 @@ class Percolator(RuleLanguage):
         both: list[Any] = [*texts, *numbers]
         return In(where, tuple(both)) if both else Truth(False)
 
-    def _term(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _term(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         name, found = _field_of(body, place, "value", ("case_insensitive",))
         at = f"{place}.{name}"
         return self.fields(name, scope, at).term(found["value"], at, _flag(found, "case_insensitive", at))
 
-    def _terms(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _terms(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = dict(_mapping(body, place))
         for word in _IGNORED:
             found.pop(word, None)
@@ -195,30 +195,30 @@ class Percolator(RuleLanguage):
         ((name, values),) = found.items()
         return self.fields(name, scope, f"{place}.{name}").terms(values, f"{place}.{name}")
 
-    def _range(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _range(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         name, found = _field_of(body, place, "", ("gt", "gte", "lt", "lte"))
         at = f"{place}.{name}"
         return self.fields(name, scope, at).range(found, at)
 
-    def _prefix(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _prefix(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         name, found = _field_of(body, place, "value", ("case_insensitive",))
         at = f"{place}.{name}"
         return self.fields(name, scope, at).prefix(found["value"], at, _flag(found, "case_insensitive", at))
 
-    def _wildcard(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _wildcard(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         name, found = _field_of(body, place, "value", ("case_insensitive", "wildcard"))
         at = f"{place}.{name}"
         pattern = found.get("wildcard", found.get("value"))
         return self.fields(name, scope, at).wildcard(pattern, at, _flag(found, "case_insensitive", at))
 
-    def _regexp(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _regexp(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         name, found = _field_of(body, place, "value", ("case_insensitive", "flags"))
         at = f"{place}.{name}"
         if found.get("flags", "ALL") not in ("ALL", "NONE", ""):
             raise RefusedError(f"{at}.flags", found["flags"], "flags are ALL or NONE")
         return self.fields(name, scope, at).regexp(found["value"], at, _flag(found, "case_insensitive", at))
 
-    def _match(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _match(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         options = ("operator", "minimum_should_match", "zero_terms_query", "lenient")
         name, found = _field_of(body, place, "query", options)
         at = f"{place}.{name}"
@@ -235,14 +235,14 @@ class Percolator(RuleLanguage):
             needed = max(1, minimum(found["minimum_should_match"], len(words), f"{at}.minimum_should_match"))
         return at_least(words, needed, f"{at}.minimum_should_match")
 
-    def _phrase(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _phrase(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         name, found = _field_of(body, place, "query", ("slop", "zero_terms_query"))
         at = f"{place}.{name}"
         if found.get("slop", 0) != 0:
             raise RefusedError(f"{at}.slop", found["slop"], "words of a phrase follow each other")
         return self.fields(name, scope, at).phrase(found["query"], at)
 
-    def _multi(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _multi(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         options = ("query", "fields", "type", "operator", "minimum_should_match", "tie_breaker", "lenient")
         found = _options(body, place, options)
         kind = found.get("type", "best_fields")
@@ -254,7 +254,7 @@ class Percolator(RuleLanguage):
             return any_part([self._phrase({n: {"query": found.get("query")}}, scope, place) for n in names])
         return any_part([self._match({name: inner}, scope, place) for name in names])
 
-    def _geo_distance(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _geo_distance(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         found = dict(_mapping(body, place))
         distance = _kilometres(found.pop("distance", None), found.pop("unit", ""), f"{place}.distance")
         if found.pop("distance_type", "arc") != "arc":
@@ -268,7 +268,7 @@ class Percolator(RuleLanguage):
         lat, lon = _point(point, at)
         return self.fields(name, scope, at).near(lat, lon, distance, at)
 
-    def _query_string(self, body: Any, scope: Scope, place: str) -> Predicate:
+    def _query_string(self, body: Any, scope: NestedScope, place: str) -> Predicate:
         try:
             from tocsin.rules.percolator_text import condition_of
         except ImportError as error:
@@ -287,7 +287,7 @@ class Percolator(RuleLanguage):
         return condition_of(self, found.get("query"), names, operator == "and", scope, place)
 
 
-_QUERIES: dict[str, Callable[[Percolator, Any, Scope, str], Predicate]] = {
+_QUERIES: dict[str, Callable[[Percolator, Any, NestedScope, str], Predicate]] = {
     "bool": Percolator._bool,
     "constant_score": Percolator._constant,
     "dis_max": Percolator._dis_max,

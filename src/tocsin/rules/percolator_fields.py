@@ -28,7 +28,7 @@ from tocsin.rules.atoms import all_of, any_of, element, escaped, exists_in
 from tocsin.rules.base import RefusedError
 from tocsin.rules.percolator_patterns import inside_words, like_of_wildcard, rlike_of_regexp
 
-__all__ = ["Field", "Fields", "Scope"]
+__all__ = ["Fields", "MappedField", "NestedScope"]
 
 _NUMBERS = dict.fromkeys(("long", "integer", "short", "byte"), "long") | {
     "double": "double",
@@ -46,7 +46,7 @@ _FORMATS = frozenset(
 _LIKE_A_NUMBER = re.compile(r"[-+0-9.eE]+|true|false|inf|nan|-inf")
 
 
-class Scope(NamedTuple):
+class NestedScope(NamedTuple):
     """Where a query stands: inside these nested objects, and so many lists deep."""
 
     nested: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Scope(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MappedField:
     """A field in a scope: the names from there to its values, and how they are indexed."""
 
     name: str
@@ -85,7 +85,7 @@ class Field:
         whole = Path(element(self.level, self.steps))
         return Column(f"{MARK}indexed({whole}, {literal(self.analyzer)})")
 
-    def _as_text(self, text: str) -> Field:
+    def _as_text(self, text: str) -> MappedField:
         """This field where a text is looked for that a number, or a boolean, may have."""
         native = self.type != "keyword" or self.kind or not _LIKE_A_NUMBER.fullmatch(text)
         return self if native else replace(self, kind="text")
@@ -295,7 +295,7 @@ class Fields:
                 inner = inner[name]
         self._properties = inner
 
-    def nested(self, path: str, scope: Scope, place: str) -> tuple[str, ...]:
+    def nested(self, path: str, scope: NestedScope, place: str) -> tuple[str, ...]:
         """The names from the scope to nested objects."""
         names = tuple(path.split("."))
         if self._properties is not None and self._declared(names, place)[1].get("type") != "nested":
@@ -315,7 +315,7 @@ class Fields:
         inner = found.get("properties")
         return [f"{name}.{one}" for one in inner] if isinstance(inner, Mapping) else None
 
-    def __call__(self, name: Any, scope: Scope, place: str) -> Field:
+    def __call__(self, name: Any, scope: NestedScope, place: str) -> MappedField:
         """A field, in a scope."""
         if not isinstance(name, str) or not name or "*" in name:
             raise RefusedError(place, name, "the name of one field is expected here")
@@ -354,13 +354,13 @@ class Fields:
         return found
 
     def _made(
-        self, name: str, names: tuple[str, ...], found: Mapping[str, Any], scope: Scope, place: str
-    ) -> Field:
+        self, name: str, names: tuple[str, ...], found: Mapping[str, Any], scope: NestedScope, place: str
+    ) -> MappedField:
         if names[: len(scope.nested)] != scope.nested:
             raise RefusedError(place, name, f"it is not inside {'.'.join(scope.nested)}")
         steps = names[len(scope.nested) :]
         if self._properties is None:
-            return Field(name, steps, scope.level)
+            return MappedField(name, steps, scope.level)
         if self._nested_above(names) != scope.nested:
             raise RefusedError(place, name, "the field is inside nested objects: use a nested query")
         for word in sorted(found.keys() - _KNOWN):
@@ -370,11 +370,11 @@ class Fields:
             raise RefusedError(place, name, f"fields of the type {type_} are not supported here")
         if found.get("index") is False or found.get("null_value") is not None:
             raise RefusedError(place, name, "index: false and null_value are not supported")
-        made = Field(name, steps, scope.level, type_, kind=_NUMBERS.get(type_, ""))
+        made = MappedField(name, steps, scope.level, type_, kind=_NUMBERS.get(type_, ""))
         return _with_options(made, found, place)
 
 
-def _with_options(field: Field, found: Mapping[str, Any], place: str) -> Field:
+def _with_options(field: MappedField, found: Mapping[str, Any], place: str) -> MappedField:
     """A field with what its mapping says of analyzers, formats and lengths."""
     if field.type == "text":
         named = {

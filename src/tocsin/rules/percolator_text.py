@@ -23,7 +23,7 @@ from luqum.parser import parser
 from tocsin.language.algebra import Predicate, Truth
 from tocsin.rules.base import RefusedError
 from tocsin.rules.percolator import Percolator, all_parts, any_part, never
-from tocsin.rules.percolator_fields import Field, Scope
+from tocsin.rules.percolator_fields import MappedField, NestedScope
 
 __all__ = ["condition_of"]
 
@@ -37,13 +37,13 @@ class _Clause(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _TreeReader:
     """Reads a tree of luqum in a scope; `names` are the fields of clauses that name none."""
 
     owner: Percolator
     names: tuple[str, ...]
     required: bool  # whether clauses must match where nothing is said
-    scope: Scope
+    scope: NestedScope
     place: str
 
     def refused(self, construct: object, reason: str) -> RefusedError:
@@ -93,7 +93,7 @@ class _Reader:
         parts = [self.value(self.field(name), node) for name in self.names]
         return any_part(parts)
 
-    def field(self, name: str) -> Field:
+    def field(self, name: str) -> MappedField:
         return self.owner.fields(name, self.scope, self.place)
 
     def _named(self, node: Any) -> Predicate:
@@ -102,19 +102,19 @@ class _Reader:
             return Truth(True)
         if name == "_exists_":
             return self.owner.query({"exists": {"field": str(node.expr).strip()}}, self.scope, self.place)
-        inner = _Reader(self.owner, (name,), self.required, self.scope, self.place)
+        inner = _TreeReader(self.owner, (name,), self.required, self.scope, self.place)
         return inner.clause(node.expr)
 
     # -- values --------------------------------------------------------------------------------------
 
-    def value(self, field: Field, node: Any) -> Predicate:
+    def value(self, field: MappedField, node: Any) -> Predicate:
         """The condition that a field has a value."""
         for kind, make in _VALUES:
             if isinstance(node, kind):
                 return make(self, field, node)
         raise self.refused(node, f"this is not supported: {type(node).__name__.lower()}")
 
-    def _word(self, field: Field, node: Any) -> Predicate:
+    def _word(self, field: MappedField, node: Any) -> Predicate:
         raw = str(node.value)
         if raw in ("&&", "||") or raw.startswith("!"):
             raise self.refused(raw, "write AND, OR and NOT")
@@ -125,7 +125,7 @@ class _Reader:
             return field.wildcard(raw.lower() if words else raw, self.place)
         return self._one(field, _unescaped(raw))
 
-    def _one(self, field: Field, text: str) -> Predicate:
+    def _one(self, field: MappedField, text: str) -> Predicate:
         if field.type == "plain" and not _NUMBER.fullmatch(text):
             return field.term(text, self.place)
         if field.type == "plain":
@@ -133,14 +133,14 @@ class _Reader:
         words = field.words(text, self.place)
         return (all_parts if self.required else any_part)(words)
 
-    def _phrase(self, field: Field, node: Any) -> Predicate:
+    def _phrase(self, field: MappedField, node: Any) -> Predicate:
         text = _unescaped(str(node.value)[1:-1])
         return field.phrase(text, self.place) if field.type != "plain" else field.term(text, self.place)
 
-    def _regex(self, field: Field, node: Any) -> Predicate:
+    def _regex(self, field: MappedField, node: Any) -> Predicate:
         return field.regexp(str(node.value)[1:-1].replace("\\/", "/"), self.place)
 
-    def _range(self, field: Field, node: Any) -> Predicate:
+    def _range(self, field: MappedField, node: Any) -> Predicate:
         bounds: dict[str, Any] = {}
         for name, end, closed in (
             ("gt", node.low, node.include_low), ("lt", node.high, node.include_high),
@@ -150,17 +150,17 @@ class _Reader:
                 bounds[name + "e" * closed] = _bound(field, text.strip('"'))
         return field.range(bounds, self.place)
 
-    def _open(self, field: Field, node: Any) -> Predicate:
+    def _open(self, field: MappedField, node: Any) -> Predicate:
         name = ("gt" if isinstance(node, tree.From) else "lt") + "e" * node.include
         return field.range({name: _bound(field, _unescaped(str(node.a).strip()))}, self.place)
 
 
-_VALUES: tuple[tuple[type, Callable[[_Reader, Field, Any], Predicate]], ...] = (
-    (tree.Word, _Reader._word),
-    (tree.Phrase, _Reader._phrase),
-    (tree.Regex, _Reader._regex),
-    (tree.Range, _Reader._range),
-    (tree.OpenRange, _Reader._open),
+_VALUES: tuple[tuple[type, Callable[[_TreeReader, MappedField, Any], Predicate]], ...] = (
+    (tree.Word, _TreeReader._word),
+    (tree.Phrase, _TreeReader._phrase),
+    (tree.Regex, _TreeReader._regex),
+    (tree.Range, _TreeReader._range),
+    (tree.OpenRange, _TreeReader._open),
 )
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 
@@ -169,7 +169,7 @@ def _number(text: str) -> int | float:
     return float(text) if "." in text else int(text)
 
 
-def _bound(field: Field, text: str) -> Any:
+def _bound(field: MappedField, text: str) -> Any:
     return _number(text) if field.type == "plain" and _NUMBER.fullmatch(text) else text
 
 
@@ -201,7 +201,7 @@ def _signed(node: Any, joined: str, sign: str) -> Any:
 
 
 def condition_of(
-    owner: Percolator, text: Any, names: list[str], required: bool, scope: Scope, place: str
+    owner: Percolator, text: Any, names: list[str], required: bool, scope: NestedScope, place: str
 ) -> Predicate:
     """The condition of a query text."""
     at = f"{place}.query"
@@ -213,4 +213,4 @@ def condition_of(
         found = parser.parse(text)
     except ParseError as error:
         raise RefusedError(at, text, f"luqum cannot read it: {error}") from None
-    return _Reader(owner, tuple(names), required, scope, at).level(found)
+    return _TreeReader(owner, tuple(names), required, scope, at).level(found)

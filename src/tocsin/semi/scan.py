@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tocsin.join.scan import KeyOrder, all_pairs, band_holds
+from tocsin.join.scan import JoinKeyOrder, all_pairs, band_holds
 from tocsin.language.algebra import Band, Column
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows, Vector
@@ -86,7 +86,7 @@ def _pairs(plan: Plan, one: Partnership, rows: Index, step: Step) -> tuple[Index
 
     chunks: Any
     if one.outer:
-        order = KeyOrder.of([store.rows.vectors(c.name)[0] for c in one.inner], store.present())
+        order = JoinKeyOrder.of([store.rows.vectors(c.name)[0] for c in one.inner], store.present())
         chunks = [order.probe([outside(c.name) for c in one.outer])]
     else:
         chunks = all_pairs(len(some), np.flatnonzero(mine))

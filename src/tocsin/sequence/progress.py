@@ -34,7 +34,7 @@ _FEW = 256
 _WIDTH = MAX_STEPS - 1  # events of a chain that goes on
 
 
-class _Before(NamedTuple):
+class _ProgressBefore(NamedTuple):
     """What a rollback needs: counts, and chains that were replaced."""
 
     chains: int
@@ -49,7 +49,7 @@ class Progress:
         self.events: dict[str, KeptEvents] = {}
         self._keys: dict[tuple[Type, ...], GroupDirectory] = {}
         self.chains = _chains(_FEW)
-        self._before: _Before | None = None
+        self._before: _ProgressBefore | None = None
         self._limit = _FEW  # prune when there are so many chains, or events
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Progress:
     def begin(self) -> None:
         """A step begins."""
         counts = {name: kept.used for name, kept in self.events.items()}
-        self._before = _Before(len(self), counts, _undone(0))
+        self._before = _ProgressBefore(len(self), counts, _undone(0))
 
     def keep(self, stream: str, rows: Rows, seq: Index) -> Index:
         """Keep events of the step; their places."""

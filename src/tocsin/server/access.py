@@ -9,7 +9,7 @@ request.
 
 >>> from tempfile import TemporaryDirectory
 >>> with TemporaryDirectory() as folder:
-...     access = Access(Path(folder))
+...     access = AccessControl(Path(folder))
 ...     token = access.add_token("acme", "ci", [Scope.READ])
 ...     access.found(token).tenant, access.found("wrong")
 ('acme', None)
@@ -31,7 +31,7 @@ import msgspec
 from tocsin.errors import UsageError
 from tocsin.server.scopes import Scope
 
-__all__ = ["Access", "Grant", "Quota", "TokenInfo"]
+__all__ = ["AccessControl", "Quota", "RequestRights", "TokenInfo"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LOOK_EVERY = 1.0  # seconds
@@ -69,14 +69,14 @@ class AccessFile(msgspec.Struct):
     tenants: dict[str, Tenant] = {}
 
 
-class Grant(NamedTuple):
+class RequestRights(NamedTuple):
     """What a request may do."""
 
     tenant: str
     scopes: frozenset[Scope]
 
 
-class Access:
+class AccessControl:
     """The file, and who its tokens are."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,7 +84,7 @@ class Access:
         self._version: tuple[int, int] | None = None
         self._looked = float("-inf")
         self._file = AccessFile()
-        self._grants: dict[str, Grant] = {}
+        self._grants: dict[str, RequestRights] = {}
         self._look()
 
     @property
@@ -104,7 +104,7 @@ class Access:
         self._look()
         return self._file.tenants.get(name) or Tenant()
 
-    def found(self, token: str) -> Grant | None:
+    def found(self, token: str) -> RequestRights | None:
         """What a token grants."""
         self._look()
         return self._grants.get(_hash(token))
@@ -169,7 +169,7 @@ class Access:
     def _use(self, file: AccessFile) -> None:
         self._file = file
         self._grants = {
-            token.hash: Grant(name, frozenset(token.scopes))
+            token.hash: RequestRights(name, frozenset(token.scopes))
             for name, tenant in file.tenants.items()
             for token in tenant.tokens
         }

@@ -24,7 +24,7 @@ from starlette.types import Scope as AsgiScope
 from starlette.websockets import WebSocket
 
 from tocsin.errors import TocsinError
-from tocsin.server.endpoints import Call, Endpoint, Param, read_params
+from tocsin.server.endpoints import Endpoint, EndpointCall, Param, read_params
 from tocsin.server.openapi import document
 from tocsin.server.problems import Problem, problem_response
 from tocsin.server.routes import ENDPOINTS, FOLLOW_PARAMS
@@ -129,7 +129,7 @@ async def _handled(endpoint: Endpoint, request: Request, visit: Visit, tenants: 
     if endpoint.takes:
         body = await _body(request, tenants.limits.body)
         visit.quota.admit_body(len(body))
-    result = await endpoint.handler(Call(request, params, visit, tenants, body))
+    result = await endpoint.handler(EndpointCall(request, params, visit, tenants, body))
     if isinstance(result, Response):
         return result
     return Response(_ENCODER.encode(result), status_code=endpoint.status, media_type="application/json")

@@ -28,32 +28,32 @@ from tocsin.model.delta import Deltas
 from tocsin.model.inputs import read_batch
 from tocsin.model.schema import Stream
 from tocsin.server.commands import (
-    Bulk,
-    Change,
+    ApplyChanges,
+    BulkSubscribe,
     Command,
     Define,
     Pause,
     Refresh,
     Remove,
     Replace,
-    Resume,
+    ResumeSubscriptions,
     Subscribe,
     Tick,
     arrow_bytes,
     arrow_table,
 )
-from tocsin.server.segments import FEW_LOOSE, Segments, load_segment
+from tocsin.server.segments import FEW_LOOSE, SubscriptionSegments, load_segment
 
 __all__ = ["Applier"]
 
 _CAUSES: dict[type[Any], str] = {
-    Change: "change",
+    ApplyChanges: "change",
     Subscribe: "subscribed",
-    Bulk: "subscribed",
+    BulkSubscribe: "subscribed",
     Replace: "replaced",
     Remove: "removed",
     Pause: "paused",
-    Resume: "resumed",
+    ResumeSubscriptions: "resumed",
     Refresh: "refreshed",
     Define: "defined",
     Tick: "time",
@@ -68,7 +68,7 @@ class Applier:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.paused: dict[int, Subscribe] = {}
-        self.segments = Segments()
+        self.segments = SubscriptionSegments()
         self._own: list[Deltas] = []
         self._read: list[int] = []
         self._names: dict[str | None, list[int]] | None = None  # ids by subscriber, once somebody follows one
@@ -77,11 +77,11 @@ class Applier:
             Define: self._define,
             Subscribe: self._subscribe,
             Replace: self._replace,
-            Bulk: self._bulk,
+            BulkSubscribe: self._bulk,
             Remove: self._remove,
             Pause: self._pause,
-            Resume: self._resume,
-            Change: self._change,
+            ResumeSubscriptions: self._resume,
+            ApplyChanges: self._change,
             Refresh: self._refresh,
             Tick: self._tick,
         }
@@ -89,7 +89,7 @@ class Applier:
     def apply(self, command: Command) -> Any:
         """Apply it, all or nothing; returns the answer. Ids that it leaves open are set in it."""
         self._own.clear()
-        if not isinstance(command, Change | Tick | Refresh):
+        if not isinstance(command, ApplyChanges | Tick | Refresh):
             self._events.clear()
             self._names = None
         return self._methods[type(command)](command)
@@ -185,7 +185,7 @@ class Applier:
         self._begins([made.id])
         return {"id": made.id, "shape": str(made.shape), "warnings": list(made.warnings)}
 
-    def _bulk(self, command: Bulk) -> dict[str, Any]:
+    def _bulk(self, command: BulkSubscribe) -> dict[str, Any]:
         table = arrow_table(command.table)
         if "id" not in table.column_names:
             first = self.engine.last_id + 1
@@ -215,7 +215,7 @@ class Applier:
         self._ends(list(known))
         self.paused.update(known)
 
-    def _resume(self, command: Resume) -> None:
+    def _resume(self, command: ResumeSubscriptions) -> None:
         for id in command.ids:
             if id not in self.paused:
                 self.engine.query(id)  # it exists
@@ -242,7 +242,7 @@ class Applier:
         self._own = [Deltas.concat(self._own).at(self.engine.last_seq).consolidate()]
         return {"id": command.id, "shape": str(made.shape), "warnings": list(made.warnings)}
 
-    def _change(self, command: Change) -> dict[str, Any]:
+    def _change(self, command: ApplyChanges) -> dict[str, Any]:
         engine, relation = self.engine, self.engine.schema(command.relation)
         is_stream = isinstance(relation, Stream)
         if command.op is not None and (is_stream or b'"_op"' in command.body):

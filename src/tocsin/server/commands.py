@@ -16,15 +16,15 @@ import msgspec
 import pyarrow as pa
 
 __all__ = [
-    "Bulk",
-    "Change",
+    "ApplyChanges",
+    "BulkSubscribe",
     "Command",
     "Define",
     "Pause",
     "Refresh",
     "Remove",
     "Replace",
-    "Resume",
+    "ResumeSubscriptions",
     "Subscribe",
     "Tick",
     "arrow_bytes",
@@ -62,7 +62,7 @@ class Replace(Subscribe, tag="replace"):
     """Another query (or the same, with other times) under the id of a subscription."""
 
 
-class Bulk(_Command, tag="bulk"):
+class BulkSubscribe(_Command, tag="bulk"):
     """Many queries: a table of texts, of parameters of a template, or of predicates on a relation."""
 
     form: BulkForm
@@ -83,13 +83,13 @@ class Pause(_Command, tag="pause"):
     ids: list[int]
 
 
-class Resume(_Command, tag="resume"):
+class ResumeSubscriptions(_Command, tag="resume"):
     """Paused subscriptions go on, with the answer as it is then."""
 
     ids: list[int]
 
 
-class Change(_Command, tag="change"):
+class ApplyChanges(_Command, tag="change"):
     """Events of a stream or changes of a table; `op` is that of rows without `_op`.
 
     With `skip`, bad rows are left out; otherwise one bad row rejects all.
@@ -112,7 +112,18 @@ class Tick(_Command, tag="tick"):
     """What was due by the clock."""
 
 
-Command: TypeAlias = Define | Subscribe | Replace | Bulk | Remove | Pause | Resume | Change | Refresh | Tick
+Command: TypeAlias = (
+    Define
+    | Subscribe
+    | Replace
+    | BulkSubscribe
+    | Remove
+    | Pause
+    | ResumeSubscriptions
+    | ApplyChanges
+    | Refresh
+    | Tick
+)
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Command)

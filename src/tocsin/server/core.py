@@ -12,12 +12,12 @@ If a commit fails (the disk is full), the engine is ahead of the log. The core t
 process must be started again.
 
 >>> from tempfile import TemporaryDirectory
->>> from tocsin.server.commands import Change, Define, Subscribe
+>>> from tocsin.server.commands import ApplyChanges, Define, Subscribe
 >>> with TemporaryDirectory() as folder:
 ...     with Core(Path(folder)) as core:
 ...         _ = core.call(Define("CREATE STREAM hits"))
 ...         _ = core.call(Subscribe(0, "SELECT * FROM hits WHERE n > 1"))
-...         done = core.call(Change("hits", "object", b'{"n": 5}'))
+...         done = core.call(ApplyChanges("hits", "object", b'{"n": 5}'))
 ...     with Core(Path(folder)) as core:
 ...         block, = core.log.blocks(0)
 ...         done.position, block.position, block.deltas([0])
@@ -44,7 +44,7 @@ from tocsin.model.delta import Deltas
 from tocsin.server.activity import Activity
 from tocsin.server.apply import Applier
 from tocsin.server.blocks import Block
-from tocsin.server.commands import Change, Command, Tick, decode, encode
+from tocsin.server.commands import ApplyChanges, Command, Tick, decode, encode
 from tocsin.server.counters import Counters
 from tocsin.server.keeper import Keeper, Settings
 from tocsin.server.log import Key, Log, LogError, Record
@@ -279,7 +279,7 @@ class Core:
     def _apply(self, command: Command) -> Any:
         start = perf_counter()
         result = self.applier.apply(command)
-        rows = result["applied"] if isinstance(command, Change) else 0
+        rows = result["applied"] if isinstance(command, ApplyChanges) else 0
         self.counters.applied(rows, perf_counter() - start)
         return result
 

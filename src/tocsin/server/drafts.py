@@ -11,7 +11,7 @@ from tocsin.errors import CatalogError, TocsinError
 from tocsin.language.ddl import parse_definitions
 from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream
-from tocsin.server.endpoints import Call
+from tocsin.server.endpoints import EndpointCall
 from tocsin.server.problems import Problem, problem_of
 from tocsin.server.scopes import Scope
 from tocsin.server.types import Definition, Trial
@@ -19,7 +19,7 @@ from tocsin.server.types import Definition, Trial
 __all__ = ["access", "sample", "try_query", "validate"]
 
 
-async def validate(call: Call) -> Any:
+async def validate(call: EndpointCall) -> Any:
     """Check a query, or definitions: what they are and warnings, or the problem."""
     sql = call.sql(call.json(Definition).sql)
     if sql.split(None, 1)[:1] and sql.split(None, 1)[0].upper() in ("CREATE", "DROP"):
@@ -30,7 +30,7 @@ async def validate(call: Call) -> Any:
     return {"shape": str(plan.shape), "tables": tables, "warnings": list(plan.warnings)}
 
 
-async def try_query(call: Call) -> Any:
+async def try_query(call: EndpointCall) -> Any:
     """Why rows would be in the answer of a query, or not; nothing is registered or changed."""
     given = call.json(Trial)
     call.sql(given.sql)
@@ -51,7 +51,7 @@ def _explained(engine: Engine, given: Trial, row: dict[str, Any]) -> dict[str, A
     return {"held": found.held, "checks": found.to_dict()["checks"], "notes": list(found.notes)}
 
 
-async def sample(call: Call) -> Any:
+async def sample(call: EndpointCall) -> Any:
     """Some rows of a table, or the last events that a stream retains."""
     name, limit = call.request.path_params["relation"], call.params["limit"]
 
@@ -68,7 +68,7 @@ async def sample(call: Call) -> Any:
     return {"rows": [msgspec.Raw(row_json(row).encode()) for row in rows]}
 
 
-async def access(call: Call) -> Any:
+async def access(call: EndpointCall) -> Any:
     """Whose token this is, and what it is for; for `admin` also the names of its tenant's tokens."""
     visit, known = call.visit, call.tenants.access
     tenant = known.tenant(visit.tenant)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tocsin.server.hosted import Hosted
     from tocsin.server.tenants import Tenants, Visit
 
-__all__ = ["ID", "Call", "Endpoint", "Handler", "Param", "Scope", "read_params"]
+__all__ = ["ID", "Endpoint", "EndpointCall", "Handler", "Param", "Scope", "read_params"]
 
 _T = TypeVar("_T")
 
@@ -83,7 +83,7 @@ ID = Param("id", int, "The subscription's id.", least=-(2**63), most=_INT64, whe
 
 
 @dataclass(slots=True)
-class Call:
+class EndpointCall:
     """One request."""
 
     request: Request
@@ -120,7 +120,7 @@ class Call:
         return found
 
 
-Handler = Callable[[Call], Awaitable[Any]]
+Handler = Callable[[EndpointCall], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,15 @@ import msgspec
 
 from tocsin.server.blocks import Block
 from tocsin.server.hosted import Hosted
-from tocsin.server.hub import MOST_IN_MESSAGE, Follower, Token, Wanted
+from tocsin.server.hub import MOST_IN_MESSAGE, FollowerQueue, FollowToken, Wanted
 
-__all__ = ["Message", "follow", "follow_together", "poll"]
+__all__ = ["FollowMessage", "follow", "follow_together", "poll"]
 
 HEARTBEAT = 15.0  # seconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Message(NamedTuple):
+class FollowMessage(NamedTuple):
     """One message: its type, its token if it has one, itself as JSON, and how many deltas it has."""
 
     type: str
@@ -40,7 +40,7 @@ class Message(NamedTuple):
     size: int = 0
 
     @classmethod
-    def of(cls, type: str, token: Token | None, members: bytes = b"", count: int = 0) -> Message:
+    def of(cls, type: str, token: FollowToken | None, members: bytes = b"", count: int = 0) -> FollowMessage:
         """A message with further members, as JSON with a comma before them."""
         text = None if token is None else str(token)
         place = b"" if text is None else b',"token":"%b"' % text.encode()
@@ -48,9 +48,9 @@ class Message(NamedTuple):
 
 
 async def follow(
-    hosted: Hosted, wanted: Wanted, since: Token | None, *, snapshot: bool = True, queue: int = 10_000,
+    hosted: Hosted, wanted: Wanted, since: FollowToken | None, *, snapshot: bool = True, queue: int = 10_000,
     heartbeat: float = HEARTBEAT,
-) -> AsyncGenerator[Message, None]:  # fmt: skip
+) -> AsyncGenerator[FollowMessage, None]:  # fmt: skip
     """The messages of a follower, until it ends."""
     batches = follow_together(hosted, wanted, since, snapshot=snapshot, queue=queue, heartbeat=heartbeat)
     async with aclosing(batches):
@@ -60,36 +60,38 @@ async def follow(
 
 
 async def follow_together(
-    hosted: Hosted, wanted: Wanted, since: Token | None, *, snapshot: bool, queue: int, heartbeat: float
-) -> AsyncGenerator[list[Message], None]:
+    hosted: Hosted, wanted: Wanted, since: FollowToken | None, *, snapshot: bool, queue: int, heartbeat: float
+) -> AsyncGenerator[list[FollowMessage], None]:
     """The same messages, those together that are there at a moment."""
     follower = hosted.hub.add(wanted, queue)
     try:
         async for message in _opening(hosted, follower, since, snapshot):
             yield [message]
         if since is None and not snapshot:
-            yield [Message.of("heartbeat", follower.place)]
+            yield [FollowMessage.of("heartbeat", follower.place)]
         while True:
             if messages := _all_queued(follower):
                 yield messages
             elif follower.is_full or follower.is_ended:
-                yield [Message.of("slow" if follower.is_full else "end", follower.place)]
+                yield [FollowMessage.of("slow" if follower.is_full else "end", follower.place)]
                 return
             else:
                 await follower.wait(heartbeat)
                 if not follower.has_news():
-                    yield [Message.of("heartbeat", follower.place)]
+                    yield [FollowMessage.of("heartbeat", follower.place)]
     finally:
         follower.close()
 
 
-async def poll(hosted: Hosted, wanted: Wanted, since: Token | None, *, wait: float, limit: int) -> bytes:
+async def poll(
+    hosted: Hosted, wanted: Wanted, since: FollowToken | None, *, wait: float, limit: int
+) -> bytes:
     """One answer of a long poll: what there is since a token, or what comes first within `wait` seconds.
 
     At most about `limit` deltas: those of one command may be cut in the middle, with a token for the rest.
     """
     follower = hosted.hub.add(wanted, max(limit, MOST_IN_MESSAGE))
-    found, count = list[Message](), 0
+    found, count = list[FollowMessage](), 0
     try:
         async for message in _opening(hosted, follower, since, snapshot=True):
             found.append(message)
@@ -103,22 +105,22 @@ async def poll(hosted: Hosted, wanted: Wanted, since: Token | None, *, wait: flo
                 found += messages
                 count += sum(message.size for message in messages)
             if not found or found[-1].token is not None:
-                found.append(Message.of("heartbeat", follower.place))
+                found.append(FollowMessage.of("heartbeat", follower.place))
     finally:
         follower.close()
     return _joined(found)
 
 
 async def _opening(
-    hosted: Hosted, follower: Follower, since: Token | None, snapshot: bool
-) -> AsyncIterator[Message]:
+    hosted: Hosted, follower: FollowerQueue, since: FollowToken | None, snapshot: bool
+) -> AsyncIterator[FollowMessage]:
     """A snapshot, or the deltas since a token; `follower.place` is where the queue goes on."""
     reason = "start" if snapshot else None
     if since is not None:
         reason, follower.place = hosted.lost(since), since
     if reason is not None:
         contents, position = await hosted.contents(follower.wanted)
-        follower.place = Token(hosted.core.epoch, position)
+        follower.place = FollowToken(hosted.core.epoch, position)
         for message in _snapshot(contents, follower.place, reason):
             yield message
         return
@@ -129,7 +131,7 @@ async def _opening(
             follower.restart()
 
 
-async def _missed(hosted: Hosted, follower: Follower) -> AsyncIterator[Message]:
+async def _missed(hosted: Hosted, follower: FollowerQueue) -> AsyncIterator[FollowMessage]:
     """The deltas between the follower's place and its queue, from the log."""
     until = follower.since
     while follower.place.position < until:
@@ -139,10 +141,10 @@ async def _missed(hosted: Hosted, follower: Follower) -> AsyncIterator[Message]:
                 for message in _deltas(follower, block, follower.wanted.of(block)):
                     yield message
         if not blocks or blocks[-1].position >= until:
-            follower.place = Token(follower.place.epoch, until)
+            follower.place = FollowToken(follower.place.epoch, until)
 
 
-def _queued(follower: Follower) -> list[Message]:
+def _queued(follower: FollowerQueue) -> list[FollowMessage]:
     """The messages of the oldest deltas in the queue; none if there are none."""
     while (found := follower.take()) is not None:
         if found[0].position > follower.place.position and (messages := _deltas(follower, *found)):
@@ -150,7 +152,7 @@ def _queued(follower: Follower) -> list[Message]:
     return []
 
 
-def _all_queued(follower: Follower) -> list[Message]:
+def _all_queued(follower: FollowerQueue) -> list[FollowMessage]:
     """The messages of all that is queued, up to some size: they leave in one write."""
     found = _queued(follower)
     size = sum(message.size for message in found)
@@ -160,7 +162,7 @@ def _all_queued(follower: Follower) -> list[Message]:
     return found
 
 
-def _deltas(follower: Follower, block: Block, numbers: Sequence[int]) -> list[Message]:
+def _deltas(follower: FollowerQueue, block: Block, numbers: Sequence[int]) -> list[FollowMessage]:
     """The deltas of one block, in messages of limited length; the follower has got so far."""
     place = follower.place
     if place.offset and block.position == place.position + 1:
@@ -171,17 +173,17 @@ def _deltas(follower: Follower, block: Block, numbers: Sequence[int]) -> list[Me
         some = numbers[start : start + MOST_IN_MESSAGE]
         is_last = start + len(some) == len(numbers)
         own = (
-            Token(place.epoch, block.position)
+            FollowToken(place.epoch, block.position)
             if is_last
-            else Token(place.epoch, block.position - 1, some[-1] + 1)
+            else FollowToken(place.epoch, block.position - 1, some[-1] + 1)
         )
         members = b',"at":"%b","cause":"%b","deltas":%b' % (when, block.cause.encode(), block.deltas(some))
-        out.append(Message.of("deltas", own, members, len(some)))
-    follower.place = Token(place.epoch, block.position)
+        out.append(FollowMessage.of("deltas", own, members, len(some)))
+    follower.place = FollowToken(place.epoch, block.position)
     return out
 
 
-def _joined(messages: Sequence[Message]) -> bytes:
+def _joined(messages: Sequence[FollowMessage]) -> bytes:
     """Messages as one answer."""
     deltas, contents, reset, token = list[bytes](), list[bytes](), None, None
     for message in messages:
@@ -205,7 +207,7 @@ class _Polled(msgspec.Struct):
 _POLLED = msgspec.json.Decoder(_Polled)
 
 
-def _snapshot(contents: Block, place: Token, reason: str) -> list[Message]:
+def _snapshot(contents: Block, place: FollowToken, reason: str) -> list[FollowMessage]:
     """A snapshot, in messages of limited length."""
     by_id: dict[int, list[int]] = {}
     for number, id in enumerate(contents.subscription.tolist()):
@@ -228,5 +230,5 @@ def _snapshot(contents: Block, place: Token, reason: str) -> list[Message]:
         members = b',"reason":"%b","more":%b,"contents":[%b]' % (
             reason.encode(), b"false" if is_last else b"true", b",".join(group)
         )  # fmt: skip
-        out.append(Message.of("snapshot", place if is_last else None, members))
+        out.append(FollowMessage.of("snapshot", place if is_last else None, members))
     return out

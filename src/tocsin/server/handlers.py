@@ -15,9 +15,9 @@ from tocsin.model.json_rows import row_json
 from tocsin.model.schema import Stream
 from tocsin.server.backtests import backtest as run_backtest
 from tocsin.server.backtests import source_of
-from tocsin.server.commands import Change, Define
+from tocsin.server.commands import ApplyChanges, Define
 from tocsin.server.core import Done
-from tocsin.server.endpoints import Call
+from tocsin.server.endpoints import EndpointCall
 from tocsin.server.intake import change_of, digest_of, event_key
 from tocsin.server.metrics import MEDIA_TYPE
 from tocsin.server.problems import Problem
@@ -41,13 +41,13 @@ __all__ = [
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def define(call: Call) -> Any:
+async def define(call: EndpointCall) -> Any:
     """Execute CREATE and DROP statements, all or none."""
     done = await call.hosted.do(Define(call.sql(call.json(Definition).sql)))
     return {"token": call.hosted.core.token(done.position)}
 
 
-async def definitions(call: Call) -> Any:
+async def definitions(call: EndpointCall) -> Any:
     """All streams and tables."""
     found = [
         {"name": relation.name, "kind": "stream" if isinstance(relation, Stream) else "table",
@@ -58,7 +58,7 @@ async def definitions(call: Call) -> Any:
     return {"definitions": found}
 
 
-async def change(call: Call) -> Any:
+async def change(call: EndpointCall) -> Any:
     """Apply the changes of a body."""
     relation, headers = call.request.path_params["relation"], call.request.headers
     op, skip = call.params["op"], call.params["bad"] == "skip"
@@ -74,7 +74,7 @@ async def change(call: Call) -> Any:
     return await _once(call, name, command)
 
 
-async def _once(call: Call, name: str, command: Change) -> Any:
+async def _once(call: EndpointCall, name: str, command: ApplyChanges) -> Any:
     """Apply it unless a request with this key was applied before."""
     digest = digest_of(str(call.request.url.path) + "?" + call.request.url.query, call.body)
     async with call.hosted.keys.held(name):
@@ -92,12 +92,12 @@ async def _once(call: Call, name: str, command: Change) -> Any:
     )  # fmt: skip
 
 
-def _applied(call: Call, done: Done) -> dict[str, Any]:
+def _applied(call: EndpointCall, done: Done) -> dict[str, Any]:
     call.visit.quota.count_changes(done.result["applied"])
     return {"token": call.hosted.core.token(done.position), "seq": done.seq, **done.result}
 
 
-async def content(call: Call) -> Any:
+async def content(call: EndpointCall) -> Any:
     """The answer of a subscription."""
     id = call.id
     rows, position = await call.hosted.read(lambda _: call.hosted.core.applier.content(id))
@@ -111,14 +111,14 @@ def rows_json(rows: list[dict[str, Any]]) -> bytes:
     return b"[" + b",".join(row_json(row).encode() for row in rows) + b"]"
 
 
-async def explain(call: Call, row: dict[str, Any], table: str | None) -> Any:
+async def explain(call: EndpointCall, row: dict[str, Any], table: str | None) -> Any:
     """Why a row is, or is not, in an answer."""
     id = call.id
     found, _ = await call.hosted.read(lambda engine: engine.explain(id, row, table=table))
     return {**found.to_dict(), "text": str(found)}
 
 
-async def backtest(call: Call) -> Any:
+async def backtest(call: EndpointCall) -> Any:
     """What a query would have matched among the retained events."""
     given = call.json(BacktestOf)
     call.sql(given.sql)
@@ -128,14 +128,14 @@ async def backtest(call: Call) -> Any:
     return found
 
 
-async def metrics(call: Call) -> Any:
+async def metrics(call: EndpointCall) -> Any:
     """Metrics in Prometheus' text format."""
     everything = Scope.ADMIN in call.visit.scopes
     text = call.tenants.metrics.text(call.tenants, None if everything else call.visit.tenant)
     return Response(text, media_type=MEDIA_TYPE)
 
 
-async def subscription_stats(call: Call) -> Any:
+async def subscription_stats(call: EndpointCall) -> Any:
     """What a subscription does and costs."""
     core, id = call.hosted.core, call.id
 
@@ -160,7 +160,7 @@ def time_text(at: int) -> str | None:
     return None if not at else (_EPOCH + timedelta(microseconds=at)).isoformat()
 
 
-async def stats(call: Call) -> Any:
+async def stats(call: EndpointCall) -> Any:
     """Counters of the engine, the log and the followers."""
     hosted = call.hosted
     found, position = await hosted.read(lambda engine: engine.stats())

@@ -14,7 +14,7 @@ from tocsin.server.blocks import Block
 from tocsin.server.commands import Command
 from tocsin.server.core import Core, Done, Task
 from tocsin.server.deliveries.service import Deliveries
-from tocsin.server.hub import Hub, Token, Wanted
+from tocsin.server.hub import FollowToken, Hub, Wanted
 from tocsin.server.steps import reached
 
 __all__ = ["Hosted"]
@@ -22,7 +22,7 @@ __all__ = ["Hosted"]
 _T = TypeVar("_T")
 
 
-class Keys:
+class IdempotencyKeys:
     """Idempotency keys in use: requests with one key come one after the other."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Hosted:
         self._loop = asyncio.get_running_loop()
         self.core = Core(folder, on_group=self._on_group, **options)
         self.hub = Hub(self.core.epoch, self.core.position)
-        self.keys = Keys()
+        self.keys = IdempotencyKeys()
         self.deliveries = Deliveries(self.core.log, folder, self._has_content)
 
     async def do(self, command: Command, key: tuple[str, bytes] | None = None) -> Done:
@@ -84,7 +84,7 @@ class Hosted:
         engine = self.core.engine
         return id not in engine or bool(len(engine.with_content([id])))
 
-    def lost(self, token: Token) -> str | None:
+    def lost(self, token: FollowToken) -> str | None:
         """Why the deltas since a token cannot be had; None if they can."""
         log = self.core.log
         if token.epoch != log.epoch:

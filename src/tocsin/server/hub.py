@@ -27,13 +27,13 @@ from tocsin.model.columns import Index
 from tocsin.server.blocks import Block
 from tocsin.server.problems import Problem
 
-__all__ = ["Follower", "Hub", "Token", "Wanted"]
+__all__ = ["FollowToken", "FollowerQueue", "Hub", "Wanted"]
 
 MOST_IN_MESSAGE = 1000  # deltas
 _FEW = 32
 
 
-class Token(NamedTuple):
+class FollowToken(NamedTuple):
     """Where a follower resumes: after `position`, and after `offset` deltas of the next one."""
 
     epoch: str
@@ -44,10 +44,10 @@ class Token(NamedTuple):
         return f"{self.epoch}-{self.position}" + (f"-{self.offset}" if self.offset else "")
 
     @classmethod
-    def read(cls, text: str) -> Token:
+    def read(cls, text: str) -> FollowToken:
         """A token as a client sends it.
 
-        >>> Token.read("a1b2c3d4-17")
+        >>> FollowToken.read("a1b2c3d4-17")
         Token(epoch='a1b2c3d4', position=17, offset=0)
         """
         epoch, *numbers = text.split("-")
@@ -76,14 +76,14 @@ class Wanted:
         return range(len(block))
 
 
-class Follower:
+class FollowerQueue:
     """The queue of one follower."""
 
     def __init__(self, hub: Hub, wanted: Wanted, most: int) -> None:
         self.wanted, self.most, self._hub = wanted, most, hub
         self.is_full = False
         self.since = hub.position  # later blocks are in the queue
-        self.place = Token(hub.epoch, hub.position)  # what the follower has received
+        self.place = FollowToken(hub.epoch, hub.position)  # what the follower has received
         self._size = 0
         self._queue: deque[tuple[Block, Sequence[int]]] = deque()
         self._ready = asyncio.Event()
@@ -109,7 +109,7 @@ class Follower:
         """Whether there is something to do; if not, the follower has all up to the hub's position."""
         if self._queue or self.is_full or self.is_ended:
             return True
-        self.place = max(self.place, Token(self._hub.epoch, self._hub.position))
+        self.place = max(self.place, FollowToken(self._hub.epoch, self._hub.position))
         return False
 
     def restart(self) -> None:
@@ -144,25 +144,25 @@ class Hub:
     def __init__(self, epoch: str, position: int) -> None:
         self.epoch, self.position = epoch, position
         self.is_closed = False
-        self._followers: set[Follower] = set()
-        self._all: set[Follower] = set()
-        self._by_id: dict[int, set[Follower]] = {}
-        self._by_subscriber: dict[str, set[Follower]] = {}
+        self._followers: set[FollowerQueue] = set()
+        self._all: set[FollowerQueue] = set()
+        self._by_id: dict[int, set[FollowerQueue]] = {}
+        self._by_subscriber: dict[str, set[FollowerQueue]] = {}
         self._ids: Index | None = None  # the keys of `_by_id`, sorted
 
     def __len__(self) -> int:
         return len(self._followers)
 
-    def add(self, wanted: Wanted, most: int) -> Follower:
+    def add(self, wanted: Wanted, most: int) -> FollowerQueue:
         """A new follower, from now on."""
-        follower = Follower(self, wanted, most)
+        follower = FollowerQueue(self, wanted, most)
         self._followers.add(follower)
         for group in self._groups(follower):
             group.add(follower)
         self._ids = None
         return follower
 
-    def remove(self, follower: Follower) -> None:
+    def remove(self, follower: FollowerQueue) -> None:
         """End a follower."""
         self._followers.discard(follower)
         for group in self._groups(follower):
@@ -197,7 +197,7 @@ class Hub:
                     for follower in followers:
                         follower.put(block, numbers)
         if self._by_id:
-            found: dict[Follower, list[int]] = {}
+            found: dict[FollowerQueue, list[int]] = {}
             for number in self._followed(block):
                 for follower in self._by_id[int(block.subscription[number])]:
                     found.setdefault(follower, []).append(number)
@@ -212,7 +212,7 @@ class Hub:
             self._ids = np.sort(np.array(list(self._by_id), np.int64))
         return block.of_subscriptions(self._ids)
 
-    def _groups(self, follower: Follower) -> list[set[Follower]]:
+    def _groups(self, follower: FollowerQueue) -> list[set[FollowerQueue]]:
         wanted = follower.wanted
         if wanted.ids is not None:
             return [self._by_id.setdefault(id, set()) for id in wanted.ids]

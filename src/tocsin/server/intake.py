@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from tocsin.errors import ChangeError, TocsinError
-from tocsin.server.commands import Bulk, Change, arrow_bytes, arrow_table
+from tocsin.server.commands import ApplyChanges, BulkSubscribe, arrow_bytes, arrow_table
 from tocsin.server.problems import MALFORMED, Problem
 
 __all__ = ["ARROW", "BULK_TYPES", "CHANGE_TYPES", "bulk_of", "change_of", "digest_of", "event_key"]
@@ -51,27 +51,27 @@ _EVENTS = msgspec.json.Decoder(list[CloudEvent])
 def change_of(
     relation: str, body: bytes, content_type: str, headers: Mapping[str, str], *, op: str | None = None,
     skip: bool = False,
-) -> Change:  # fmt: skip
+) -> ApplyChanges:  # fmt: skip
     """The changes in a body."""
     kind = _kind(content_type, CHANGE_TYPES)
     try:
         if kind == ARROW:
-            return Change(relation, "arrow", checked_arrow(body), op, skip)
+            return ApplyChanges(relation, "arrow", checked_arrow(body), op, skip)
         if kind == EVENT:
-            return Change(relation, "object", _data(_EVENT.decode(body)), op, skip)
+            return ApplyChanges(relation, "object", _data(_EVENT.decode(body)), op, skip)
         if kind == EVENTS:
-            return Change(relation, "lines", b"\n".join(map(_data, _EVENTS.decode(body))), op, skip)
+            return ApplyChanges(relation, "lines", b"\n".join(map(_data, _EVENTS.decode(body))), op, skip)
         text = body.strip(b" \t\r\n")
         if not text:
             raise ChangeError("the body is empty", hint="send a JSON object, or several")
         if kind == NDJSON:
-            return Change(relation, "lines", body, op, skip)
+            return ApplyChanges(relation, "lines", body, op, skip)
         if text[:1] == b"[":
             rows = _RAW_LIST.decode(text)
-            return Change(relation, "lines", b"\n".join(_line(bytes(row)) for row in rows), op, skip)
+            return ApplyChanges(relation, "lines", b"\n".join(_line(bytes(row)) for row in rows), op, skip)
         if b"\n" in text:
             msgspec.json.decode(text, type=msgspec.Raw)
-        return Change(relation, "object", _line(text), op, skip)
+        return ApplyChanges(relation, "object", _line(text), op, skip)
     except MALFORMED as error:
         raise ChangeError(f"the body is malformed: {error}", hint=_hint(kind)) from None
 
@@ -89,17 +89,17 @@ def event_key(body: bytes, content_type: str, headers: Mapping[str, str]) -> str
     return f"ce {found.source} {found.id}"
 
 
-def bulk_of(body: bytes, content_type: str, form: Any, of: str, backfill: bool) -> Bulk:
+def bulk_of(body: bytes, content_type: str, form: Any, of: str, backfill: bool) -> BulkSubscribe:
     """Many subscriptions: the rows of a body as an Arrow table."""
     kind = _kind(content_type, BULK_TYPES)
     if kind == ARROW:
-        return Bulk(form, of, checked_arrow(body), backfill)
+        return BulkSubscribe(form, of, checked_arrow(body), backfill)
     try:
         if kind == NDJSON:
             rows = [msgspec.json.decode(line) for line in body.splitlines() if line.strip()]
         else:
             rows = msgspec.json.decode(body, type=list[Any])
-        return Bulk(form, of, arrow_bytes(rows_table(rows)), backfill)
+        return BulkSubscribe(form, of, arrow_bytes(rows_table(rows)), backfill)
     except MALFORMED as error:
         raise TocsinError(f"the body is malformed: {error}", hint=_hint(kind)) from None
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tocsin.server.commands import Bulk, Subscribe, arrow_table
+from tocsin.server.commands import BulkSubscribe, Subscribe, arrow_table
 from tocsin.server.problems import Problem
 
 __all__ = ["Limits", "check_sql", "check_text"]
@@ -30,7 +30,7 @@ class Limits:
     patterns: int = 100  # LIKE, ILIKE and RLIKE in a query
 
 
-def check_sql(limits: Limits, command: Subscribe | Bulk) -> None:
+def check_sql(limits: Limits, command: Subscribe | BulkSubscribe) -> None:
     """Raise if a text that a command registers is too long, or has too many patterns."""
     if isinstance(command, Subscribe):
         check_text(limits, command.sql)

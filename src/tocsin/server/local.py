@@ -17,7 +17,7 @@ from time import sleep
 from typing import Any
 
 from tocsin.errors import TocsinError
-from tocsin.server.serve import Options, make_server
+from tocsin.server.serve import ServeOptions, make_server
 
 __all__ = ["local_server"]
 
@@ -29,7 +29,7 @@ def local_server(folder: Path | None = None, **options: Any) -> Iterator[str]:
     `options` are those of `tocsin.server.serve.Options`.
     """
     with TemporaryDirectory() as temporary:
-        server = make_server(Options(folder or Path(temporary), **{"port": 0, **options}))
+        server = make_server(ServeOptions(folder or Path(temporary), **{"port": 0, **options}))
         thread = Thread(target=server.run, daemon=True)
         thread.start()
         while not server.started:

@@ -18,7 +18,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
-class Histogram:
+class DurationHistogram:
     """Seconds, counted by bounds."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str, str, int]] = Counter()
-        self._seconds: dict[tuple[str, str, str], Histogram] = defaultdict(Histogram)
+        self._seconds: dict[tuple[str, str, str], DurationHistogram] = defaultdict(DurationHistogram)
 
     def request(self, tenant: str, method: str, path: str, status: int, seconds: float) -> None:
         """A request was answered; `path` is that of its route."""
@@ -66,7 +66,7 @@ class Metrics:
             yield from lines
 
 
-def _histogram(labels: str, found: Histogram) -> Iterator[str]:
+def _histogram(labels: str, found: DurationHistogram) -> Iterator[str]:
     below = 0
     for bound, count in zip((*map(str, _BOUNDS), "+Inf"), found.counts, strict=True):
         below += count

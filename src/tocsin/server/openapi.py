@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tocsin.server.endpoints import Endpoint, Param
-from tocsin.server.types import Problem, described
+from tocsin.server.types import ProblemBody, described
 
 __all__ = ["document"]
 
@@ -19,7 +19,7 @@ _ALWAYS = (400, 401, 403, 413, 429, 503)
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The document of these routes."""
     used = [
-        Problem,
+        ProblemBody,
         *(t for e in endpoints for taken in [*e.takes.values(), e.answer] for t in _several(taken)),
     ]
     schemas, components = described(used)
@@ -63,7 +63,7 @@ def _operation(endpoint: Endpoint, by_type: dict[str, Any]) -> dict[str, Any]:
         media: answer if media == "application/json" else {"schema": {"type": "string"}}
         for media in endpoint.media
     }
-    problem = {"content": {"application/problem+json": {"schema": by_type[str(Problem)]}}}
+    problem = {"content": {"application/problem+json": {"schema": by_type[str(ProblemBody)]}}}
     statuses = sorted({*_ALWAYS, *endpoint.problems})
     out: dict[str, Any] = {
         "operationId": f"{endpoint.method.lower()}_{endpoint.handler.__name__}",

@@ -25,7 +25,7 @@ from tocsin.engine import Engine
 from tocsin.model.columns import Index
 from tocsin.server.commands import BulkForm
 
-__all__ = ["Segment", "SegmentInfo", "Segments", "load_segment"]
+__all__ = ["SegmentInfo", "SubscriptionSegment", "SubscriptionSegments", "load_segment"]
 
 MOST_OF_TEXTS = 8
 FEW_LOOSE = 64
@@ -41,7 +41,7 @@ class SegmentInfo(msgspec.Struct):
 
 
 @dataclass(eq=False)
-class Segment:
+class SubscriptionSegment:
     """Subscriptions of one table; `ids` ascending, `rows` where each is in it."""
 
     form: BulkForm
@@ -57,7 +57,7 @@ class Segment:
         self.left = int(self.alive.sum())
 
     @classmethod
-    def of_table(cls, form: BulkForm, of: str, table: Any, file: str | None = None) -> Segment:
+    def of_table(cls, form: BulkForm, of: str, table: Any, file: str | None = None) -> SubscriptionSegment:
         """The segment of a table with ids."""
         ids = np.asarray(table["id"]).astype(np.int64)
         order = np.argsort(ids)
@@ -84,17 +84,17 @@ class Segment:
         return table if self.left == len(self.ids) else table.take(pa.array(np.sort(self.rows[self.alive])))
 
 
-class Segments:
+class SubscriptionSegments:
     """All subscriptions of an engine by segment; `loose` has the ids that are in none."""
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []
+        self.segments: list[SubscriptionSegment] = []
         self.loose: dict[int, None] = {}
         self._number = 0
 
     def add_bulk(self, form: BulkForm, of: str, table: Any) -> None:
         """A bulk was registered."""
-        self.segments.append(Segment.of_table(form, of, table))
+        self.segments.append(SubscriptionSegment.of_table(form, of, table))
 
     def remove(self, ids: Iterable[int]) -> None:
         """Subscriptions are gone."""
@@ -117,7 +117,7 @@ class Segments:
                 "subscriber": pa.array([r["subscriber"] for r in plain], pa.string()),
             }
         )
-        self.segments.append(Segment.of_table("texts", "", table))
+        self.segments.append(SubscriptionSegment.of_table("texts", "", table))
         for record in plain:
             del self.loose[record["id"]]
         return [r for r in records if r["id"] in self.loose]
@@ -126,7 +126,7 @@ class Segments:
         """Drop empty segments, shrink those that are half empty, merge texts that are in many."""
         self.segments = [s for s in self.segments if s.left]
         self.segments = [
-            Segment.of_table(s.form, s.of, s.whole(folder)) if 2 * s.left < len(s.ids) else s
+            SubscriptionSegment.of_table(s.form, s.of, s.whole(folder)) if 2 * s.left < len(s.ids) else s
             for s in self.segments
         ]
         texts = [s for s in self.segments if s.form == "texts"]
@@ -134,7 +134,7 @@ class Segments:
             texts = sorted(texts, key=lambda s: s.left)[: len(texts) // 2 + 1]
             names = ("id", "sql", "subscriber")
             tables = [_with_subscriber(s.whole(folder)).select(names) for s in texts]
-            merged = Segment.of_table("texts", "", pa.concat_tables(tables).combine_chunks())
+            merged = SubscriptionSegment.of_table("texts", "", pa.concat_tables(tables).combine_chunks())
             self.segments = [s for s in self.segments if s not in texts] + [merged]
 
     def next_file(self) -> str:
@@ -146,7 +146,7 @@ class Segments:
         """Load the segments of a manifest into an engine."""
         for info in infos:
             table = _read(folder / info.file)
-            segment = Segment.of_table(info.form, info.of, table, info.file)
+            segment = SubscriptionSegment.of_table(info.form, info.of, table, info.file)
             gone = np.frombuffer(info.gone, np.int32)
             segment.remove(np.asarray(table["id"]).astype(np.int64)[gone])
             load_segment(engine, info.form, info.of, segment.whole(folder))

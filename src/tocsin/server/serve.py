@@ -19,18 +19,18 @@ from typing import Any
 import uvicorn
 
 from tocsin.errors import UsageError
-from tocsin.server.access import Access
+from tocsin.server.access import AccessControl
 from tocsin.server.app import make_app
 from tocsin.server.keeper import Settings
 from tocsin.server.limits import Limits
 from tocsin.server.page.routes import page_routes
 from tocsin.server.tenants import Tenants
 
-__all__ = ["Options", "Server", "make_server", "serve"]
+__all__ = ["HttpServer", "ServeOptions", "make_server", "serve"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServeOptions:
     """The options of `tocsin serve`."""
 
     folder: Path
@@ -45,7 +45,7 @@ class Options:
     log_format: str = "text"
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Ends followers first: their connections would be waited for."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -56,9 +56,9 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def make_server(options: Options) -> Server:
+def make_server(options: ServeOptions) -> HttpServer:
     """A server that is not started yet."""
-    if not options.is_open and Access(options.folder).is_open and not _is_loopback(options.host):
+    if not options.is_open and AccessControl(options.folder).is_open and not _is_loopback(options.host):
         raise UsageError(
             f"there are no tokens, so whoever reaches {options.host} could do everything",
             hint="add one with `tocsin tokens add`, or say --open",
@@ -83,10 +83,10 @@ def make_server(options: Options) -> Server:
         server_header=False,
         proxy_headers=False,
     )
-    return Server(config)
+    return HttpServer(config)
 
 
-def serve(options: Options) -> None:
+def serve(options: ServeOptions) -> None:
     """Serve until SIGINT or SIGTERM."""
     set_up_logs(options.log_format)
     sys.setswitchinterval(0.001)  # the writer and the loop wait for each other's results

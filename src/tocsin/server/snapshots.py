@@ -31,13 +31,13 @@ from tocsin.server.segments import SegmentInfo
 from tocsin.server.steps import reached
 from tocsin.subscriptions.transfer import retained_table
 
-__all__ = ["Snapshot", "capture", "read_snapshot", "restore", "write"]
+__all__ = ["SnapshotManifest", "capture", "read_snapshot", "restore", "write"]
 
 FORMAT = 1
 _NAME = "manifest"
 
 
-class Snapshot(msgspec.Struct):
+class SnapshotManifest(msgspec.Struct):
     """A manifest."""
 
     format: int
@@ -60,7 +60,7 @@ class Snapshot(msgspec.Struct):
 class Captured:
     """The state of an engine, with what is still to be written."""
 
-    manifest: Snapshot
+    manifest: SnapshotManifest
     tables: Mapping[str, Any]
     parts: Mapping[str, Any]
     retained: Mapping[str, Any]
@@ -81,7 +81,7 @@ def capture(
             new.append((segment.file, segment))
         infos.append(SegmentInfo(segment.file, segment.form, segment.of, segment.gone().tobytes()))
     tables = {s.name: engine.rows(s.name) for s in engine.schemas() if isinstance(s, Table)}
-    manifest = Snapshot(
+    manifest = SnapshotManifest(
         FORMAT, epoch, position, at, engine.last_seq, engine.last_id,
         [str(schema) for schema in engine.schemas()], {}, {}, {}, infos, records,
         list(applier.paused.values()), activity.encode(),
@@ -126,7 +126,7 @@ def write(captured: Captured, folder: Path) -> None:
             old.unlink()
 
 
-def read_snapshot(folder: Path) -> Snapshot | None:
+def read_snapshot(folder: Path) -> SnapshotManifest | None:
     """The last snapshot, if there is one."""
     file = folder / "snapshot" / _NAME
     try:
@@ -136,7 +136,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "big"):
         raise _corrupt(file, "its checksum is wrong")
     try:
-        found = msgspec.msgpack.decode(data[4:], type=Snapshot)
+        found = msgspec.msgpack.decode(data[4:], type=SnapshotManifest)
     except msgspec.DecodeError as error:
         raise _corrupt(file, str(error)) from None
     if found.format != FORMAT:
@@ -144,7 +144,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     return found
 
 
-def restore(snapshot: Snapshot, folder: Path, applier: Applier) -> None:
+def restore(snapshot: SnapshotManifest, folder: Path, applier: Applier) -> None:
     """Bring an empty engine to the state of a snapshot."""
     source, engine = folder / "snapshot", applier.engine
     try:
@@ -163,7 +163,9 @@ def restore(snapshot: Snapshot, folder: Path, applier: Applier) -> None:
     applier.paused = {one.id: one for one in snapshot.paused}
 
 
-def _restore_subscriptions(snapshot: Snapshot, source: Path, applier: Applier, engine: Engine) -> None:
+def _restore_subscriptions(
+    snapshot: SnapshotManifest, source: Path, applier: Applier, engine: Engine
+) -> None:
     parts = {name: _read_table(source / file) for name, file in snapshot.parts.items()}
     with engine.restoring(parts):
         applier.segments.restore(snapshot.segments, source, engine)

@@ -17,16 +17,16 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tocsin.server.endpoints import Call
-from tocsin.server.following import Message, follow_together, poll
+from tocsin.server.endpoints import EndpointCall
+from tocsin.server.following import FollowMessage, follow_together, poll
 from tocsin.server.hosted import Hosted
-from tocsin.server.hub import Token, Wanted
+from tocsin.server.hub import FollowToken, Wanted
 from tocsin.server.problems import Problem
 
 __all__ = ["deltas", "serve_socket", "wanted_of"]
 
 SSE, NDJSON = "text/event-stream", "application/x-ndjson"
-Batches = AsyncGenerator[list[Message], None]
+Batches = AsyncGenerator[list[FollowMessage], None]
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -49,12 +49,12 @@ def wanted_of(hosted: Hosted, params: Mapping[str, Any]) -> Wanted:
     return Wanted(ids)
 
 
-async def deltas(call: Call) -> Response:
+async def deltas(call: EndpointCall) -> Response:
     """Deltas since a token, or a snapshot and what follows it."""
     hosted, params = call.hosted, call.params
     wanted = wanted_of(hosted, params)
     text = params["since"] or params["last-event-id"]
-    since = None if not text else Token.read(text)
+    since = None if not text else FollowToken.read(text)
     accepted = call.request.headers.get("accept", "")
     if SSE not in accepted and NDJSON not in accepted:
         body = await poll(hosted, wanted, since, wait=params["wait"], limit=params["limit"])
@@ -66,7 +66,9 @@ async def deltas(call: Call) -> Response:
     return StreamingResponse(_lines(messages), media_type=NDJSON, headers=_HEADERS)
 
 
-def _messages(hosted: Hosted, wanted: Wanted, since: Token | None, params: Mapping[str, Any]) -> Batches:
+def _messages(
+    hosted: Hosted, wanted: Wanted, since: FollowToken | None, params: Mapping[str, Any]
+) -> Batches:
     return follow_together(
         hosted, wanted, since, snapshot=params["snapshot"], queue=params["queue"],
         heartbeat=params["heartbeat"],
@@ -93,7 +95,7 @@ async def _lines(batches: Batches) -> AsyncIterator[bytes]:
 async def serve_socket(socket: WebSocket, hosted: Hosted, params: Mapping[str, Any]) -> None:
     """Messages as texts, until the client goes; what the client sends is ignored."""
     wanted = wanted_of(hosted, params)
-    since = None if not params["since"] else Token.read(params["since"])
+    since = None if not params["since"] else FollowToken.read(params["since"])
     await socket.accept()
     gone = asyncio.create_task(_until_gone(socket))
     messages = _messages(hosted, wanted, since, params)

@@ -9,17 +9,17 @@ import msgspec
 
 from tocsin.errors import SubscriptionError
 from tocsin.server.commands import (
-    Bulk,
+    BulkSubscribe,
     Command,
     Pause,
     Remove,
     Replace,
-    Resume,
+    ResumeSubscriptions,
     Subscribe,
     arrow_bytes,
     arrow_table,
 )
-from tocsin.server.endpoints import Call
+from tocsin.server.endpoints import EndpointCall
 from tocsin.server.handlers import explain, time_text
 from tocsin.server.intake import bulk_of, rows_table
 from tocsin.server.limits import check_sql, check_text
@@ -28,12 +28,12 @@ from tocsin.server.types import (
     BulkPredicates,
     BulkTemplate,
     BulkTexts,
+    EndTime,
     Ids,
     NewSubscription,
     Replacement,
     Row,
     SubscriptionInfo,
-    When,
 )
 from tocsin.subscriptions.sources import Subscription
 
@@ -54,10 +54,10 @@ __all__ = [
 ]
 
 
-async def subscribe(call: Call) -> Any:
+async def subscribe(call: EndpointCall) -> Any:
     """Register one query, or many."""
     command = _command(call)
-    count = arrow_table(command.table).num_rows if isinstance(command, Bulk) else 1
+    count = arrow_table(command.table).num_rows if isinstance(command, BulkSubscribe) else 1
     core = call.hosted.core
     call.visit.quota.admit_subscriptions(core, count)
     check_sql(call.tenants.limits, command)
@@ -65,7 +65,7 @@ async def subscribe(call: Call) -> Any:
     return {"token": core.token(done.position), **done.result}
 
 
-def _command(call: Call) -> Subscribe | Bulk:
+def _command(call: EndpointCall) -> Subscribe | BulkSubscribe:
     """What a body registers: one query, or a bulk in one of its forms."""
     template, relation = call.params["template"], call.params["relation"]
     if template is not None and relation is not None:
@@ -80,10 +80,12 @@ def _command(call: Call) -> Subscribe | Bulk:
         keys = {}
     if "template" in keys:
         bulk = call.json(BulkTemplate)
-        return Bulk("template", bulk.template, arrow_bytes(rows_table(bulk.params)), bulk.backfill)
+        return BulkSubscribe("template", bulk.template, arrow_bytes(rows_table(bulk.params)), bulk.backfill)
     if "predicates" in keys:
         rows = call.json(BulkPredicates)
-        return Bulk("predicates", rows.relation, arrow_bytes(rows_table(rows.predicates)), rows.backfill)
+        return BulkSubscribe(
+            "predicates", rows.relation, arrow_bytes(rows_table(rows.predicates)), rows.backfill
+        )
     if "subscriptions" in keys:
         return _texts(call.json(BulkTexts))
     one = call.json(NewSubscription)
@@ -92,7 +94,7 @@ def _command(call: Call) -> Subscribe | Bulk:
     return Subscribe(one.id or 0, one.sql, one.subscriber, one.valid_from, one.valid_to, one.backfill)
 
 
-def _texts(bulk: BulkTexts) -> Bulk:
+def _texts(bulk: BulkTexts) -> BulkSubscribe:
     given = bulk.subscriptions
     if any(one.valid_from or one.valid_to or one.backfill for one in given):
         raise Problem(400, "times and backfill are for single subscriptions", hint="register them one by one")
@@ -105,10 +107,10 @@ def _texts(bulk: BulkTexts) -> Bulk:
         {"sql": one.sql, "subscriber": one.subscriber, **({} if one.id is None else {"id": one.id})}
         for one in given
     ]
-    return Bulk("texts", "", arrow_bytes(rows_table(rows)))
+    return BulkSubscribe("texts", "", arrow_bytes(rows_table(rows)))
 
 
-async def listed(call: Call) -> Any:
+async def listed(call: EndpointCall) -> Any:
     """A page of subscriptions, by id or by what they do and cost."""
     applier, limit, subscriber = call.hosted.core.applier, call.params["limit"], call.params["subscriber"]
     if (sort := call.params["sort"]) != "id":
@@ -128,7 +130,7 @@ async def listed(call: Call) -> Any:
     return {"subscriptions": found[:limit], "next": last, "total": total}
 
 
-async def _ranked(call: Call, sort: Any) -> Any:
+async def _ranked(call: EndpointCall, sort: Any) -> Any:
     """Subscriptions that have fired, the greatest first; `after` counts those of the pages before."""
     core, limit, after = call.hosted.core, call.params["limit"], max(0, call.params["after"])
 
@@ -143,7 +145,7 @@ async def _ranked(call: Call, sort: Any) -> Any:
     return {"subscriptions": found[:limit], "next": more, "total": core.subscription_count}
 
 
-def info(call: Call, one: Subscription) -> SubscriptionInfo:
+def info(call: EndpointCall, one: Subscription) -> SubscriptionInfo:
     """A subscription as it is listed."""
     begins, ends = (None if when is None else when.isoformat() for when in (one.valid_from, one.valid_to))
     core = call.hosted.core
@@ -159,7 +161,7 @@ def info_paused(one: Subscribe) -> SubscriptionInfo:
     return SubscriptionInfo(one.id, one.sql, None, "paused", one.subscriber, one.valid_from, one.valid_to)
 
 
-async def shown(call: Call) -> Any:
+async def shown(call: EndpointCall) -> Any:
     """One subscription."""
     applier, id = call.hosted.core.applier, call.id
 
@@ -171,7 +173,7 @@ async def shown(call: Call) -> Any:
     return (await call.hosted.read(read))[0]
 
 
-async def replace(call: Call) -> Any:
+async def replace(call: EndpointCall) -> Any:
     """Another query under the same id."""
     given = call.json(Replacement)
     check_text(call.tenants.limits, given.sql)
@@ -180,9 +182,9 @@ async def replace(call: Call) -> Any:
     return {"token": call.hosted.core.token(done.position), **done.result}
 
 
-async def expire(call: Call) -> Any:
+async def expire(call: EndpointCall) -> Any:
     """The end of a subscription, now or later."""
-    when = call.json(When).at if call.body.strip() else None
+    when = call.json(EndTime).at if call.body.strip() else None
     applier, id = call.hosted.core.applier, call.id
 
     def read(engine: Any) -> Subscribe:
@@ -194,48 +196,48 @@ async def expire(call: Call) -> Any:
     return {"token": call.hosted.core.token(done.position)}
 
 
-async def _do(call: Call, command: Command) -> Any:
+async def _do(call: EndpointCall, command: Command) -> Any:
     done = await call.hosted.do(command)
     return {"token": call.hosted.core.token(done.position)}
 
 
-async def pause(call: Call) -> Any:
+async def pause(call: EndpointCall) -> Any:
     """Let a subscription rest."""
     return await _do(call, Pause([call.id]))
 
 
-async def resume(call: Call) -> Any:
+async def resume(call: EndpointCall) -> Any:
     """Let a paused subscription go on."""
-    return await _do(call, Resume([call.id]))
+    return await _do(call, ResumeSubscriptions([call.id]))
 
 
-async def remove(call: Call) -> Any:
+async def remove(call: EndpointCall) -> Any:
     """Unregister a subscription."""
     return await _do(call, Remove([call.id]))
 
 
-async def pause_many(call: Call) -> Any:
+async def pause_many(call: EndpointCall) -> Any:
     """Let subscriptions rest."""
     return await _do(call, Pause(call.json(Ids).ids))
 
 
-async def resume_many(call: Call) -> Any:
+async def resume_many(call: EndpointCall) -> Any:
     """Let paused subscriptions go on."""
-    return await _do(call, Resume(call.json(Ids).ids))
+    return await _do(call, ResumeSubscriptions(call.json(Ids).ids))
 
 
-async def remove_many(call: Call) -> Any:
+async def remove_many(call: EndpointCall) -> Any:
     """Unregister subscriptions."""
     return await _do(call, Remove(call.json(Ids).ids))
 
 
-async def explain_row(call: Call) -> Any:
+async def explain_row(call: EndpointCall) -> Any:
     """Why a row, sent as the body, is or is not in the answer."""
     given = call.json(Row)
     return await explain(call, given.row, given.table)
 
 
-async def explain_text(call: Call) -> Any:
+async def explain_text(call: EndpointCall) -> Any:
     """The same, for a row in the query."""
     try:
         row = msgspec.json.decode(call.params["row"].encode(), type=dict[str, Any])

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tocsin.server.access import Access
+from tocsin.server.access import AccessControl
 from tocsin.server.hosted import Hosted
 from tocsin.server.keeper import Settings
 from tocsin.server.limits import Limits
@@ -42,7 +42,7 @@ class Tenants:
 
     def __init__(self, folder: Path, limits: Limits | None = None, settings: Settings | None = None) -> None:
         self.folder, self.limits, self.metrics = folder, limits or Limits(), Metrics()
-        self.access = Access(folder)
+        self.access = AccessControl(folder)
         self._settings = settings or Settings()
         self._hosted: dict[str, tuple[Hosted, TenantQuota]] = {}
         there = folder / "tenants"

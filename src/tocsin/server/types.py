@@ -8,25 +8,26 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 __all__ = [
-    "Access",
-    "Applied",
-    "Backtest",
+    "AppliedChanges",
     "BacktestOf",
+    "BacktestResult",
     "BulkPredicates",
     "BulkTemplate",
     "BulkTexts",
+    "Caller",
     "Content",
     "Defined",
     "Definition",
     "Definitions",
+    "EndTime",
     "Explained",
     "Ids",
     "NewSubscription",
     "Page",
     "Polled",
-    "Problem",
-    "Registered",
+    "ProblemBody",
     "RegisteredMany",
+    "RegisteredSubscription",
     "Replacement",
     "Row",
     "Sample",
@@ -36,7 +37,6 @@ __all__ = [
     "Trial",
     "Tried",
     "Validated",
-    "When",
 ]
 
 Sql = Annotated[str, Meta(min_length=1, description="The text of a query or of statements.")]
@@ -101,7 +101,7 @@ class BulkPredicates(Struct, forbid_unknown_fields=True):
     backfill: bool = False
 
 
-class Registered(Struct):
+class RegisteredSubscription(Struct):
     """A subscription was registered."""
 
     token: ResumeToken
@@ -128,7 +128,7 @@ class Replacement(Struct, forbid_unknown_fields=True):
     valid_to: Time | None = None
 
 
-class When(Struct, forbid_unknown_fields=True):
+class EndTime(Struct, forbid_unknown_fields=True):
     """When a subscription ends; now, if left out."""
 
     at: Time | None = None
@@ -197,7 +197,7 @@ class BacktestOf(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=0, le=10_000)] = 100
 
 
-class Backtest(Struct):
+class BacktestResult(Struct):
     """What a query would have matched: events seen and matched, when, and the first rows."""
 
     events: int
@@ -237,7 +237,7 @@ class Sample(Struct):
     rows: list[Object]
 
 
-class Access(Struct):
+class Caller(Struct):
     """Whose token was sent; `tokens` are the tenant's, for the scope `admin`."""
 
     tenant: str
@@ -264,7 +264,7 @@ class Rejected(Struct):
     reason: str
 
 
-class Applied(Struct, omit_defaults=True):
+class AppliedChanges(Struct, omit_defaults=True):
     """Changes are applied and durable; `seq` is the number of the last one."""
 
     token: ResumeToken
@@ -288,7 +288,7 @@ class Polled(Struct, omit_defaults=True):
     contents: list[Object] = []
 
 
-class Place(Struct):
+class TextPlace(Struct):
     """Where in a text."""
 
     line: int
@@ -297,14 +297,14 @@ class Place(Struct):
     end: int
 
 
-class Problem(Struct, omit_defaults=True):
+class ProblemBody(Struct, omit_defaults=True):
     """An error: the fact, its place, and what to do about it (RFC 9457)."""
 
     type: str
     title: str
     status: int
     detail: str
-    place: Place | None = None
+    place: TextPlace | None = None
     hint: str | None = None
     rows: list[Rejected] = []
 

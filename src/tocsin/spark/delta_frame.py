@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, reduce
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -42,9 +42,10 @@ from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.rows import ADDRESSED, RowOpener, address
 from tocsin.spark.stages.steps import MESSAGE, Layout, PipelinePaths
 from tocsin.spark.storage.store import Store, open_store, spark_address
+from tocsin.spark.versions.blocks import blocks_of, definitions, subscribe
 from tocsin.spark.versions.placement import ShardPlacement, load_placement
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import blocks_of, definitions, subscribe, trial_engine
+from tocsin.spark.versions.subscription_sets import trial_engine
 
 __all__ = ["deltas", "settled_layout", "shard_messages", "versions_log", "with_wakes", "write_layout"]
 
@@ -89,44 +90,74 @@ def deltas(
     if rows not in ROWS:
         raise TocsinError(f"there are no rows {rows!r}", hint=" or ".join(ROWS))
     spark = changes.sparkSession
-    wanted, stages = wanted_hosts(hosts), "queries"
+    wanted = wanted_hosts(hosts)
     start_early(spark, wanted)
     frame = count_changes(normalised(changes)).withColumn("wake", F.lit(False))
     if isinstance(subscriptions, str | Path | Store | Versions):
-        if rows == "struct":
-            raise TocsinError(
-                "the rows of a directory of versions are JSON", hint="give the subscriptions themselves"
-            )
-        store = subscriptions.store if isinstance(subscriptions, Versions) else open_store(subscriptions)
-        home, fields = store.parent if state_dir is None else open_store(state_dir), None
-        layout = settled_layout(home, layout)
-        versions = Versions(store, layout.joins)
-        if versions.latest() is None:
-            raise TocsinError("there is no version of the subscriptions", hint=f"looked in {store}")
-        frame = with_wakes(frame, [versions_log(spark, versions)])
+        given = _from_directory(subscriptions, state_dir, layout, rows)
+        frame = with_wakes(frame, [versions_log(spark, given.versions)])
     else:
-        if ddl is None and isinstance(subscriptions, Engine):
-            ddl = definitions(subscriptions)
-        if ddl is None:
-            raise TocsinError(
-                "the subscriptions have no definitions", hint="give ddl= with CREATE statements"
-            )
-        blocks = blocks_of(subscriptions)
-        home = open_store(_own_folder(spark, ddl, blocks) if state_dir is None else state_dir)
-        layout = settled_layout(home, layout)
-        versions = Versions(home / "subscriptions", layout.joins)
-        number = versions.publish(ddl, blocks)
-        stages = settled_stages(home, load_placement(versions.store.address, number, layout))
-        fields = None if rows == "json" else _shared_fields(ddl, blocks)
-        if rows == "struct" and fields is None:
-            raise TocsinError(
-                "the subscriptions have different columns, so that rows cannot be structs",
-                hint="rows='json', or one call for each group with the same columns",
-            )
+        given = _from_set(subscriptions, ddl, state_dir, layout, rows, spark)
+    home, layout, versions, stages, fields = given
     write_layout(home, layout)
     paths = PipelinePaths(versions.store.address, (home / "pins").address, layout, "", wanted)
     dead_letters = (home / "dead_letters").address
     return _as_rows(shard_messages(frame, paths, clock, stages), paths, dead_letters, fields)
+
+
+class _Published(NamedTuple):
+    """Subscriptions as a version in a store, and what a pipeline needs for them."""
+
+    home: Store
+    layout: Layout
+    versions: Versions
+    stages: str
+    fields: tuple[Field, ...] | None  # of all rows, if they are structs
+
+
+def _from_directory(
+    directory: str | Path | Store | Versions, state_dir: str | Path | None, layout: Layout | None, rows: str
+) -> _Published:
+    """The subscriptions of a directory of versions."""
+    if rows == "struct":
+        raise TocsinError(
+            "the rows of a directory of versions are JSON", hint="give the subscriptions themselves"
+        )
+    store = directory.store if isinstance(directory, Versions) else open_store(directory)
+    home = store.parent if state_dir is None else open_store(state_dir)
+    layout = settled_layout(home, layout)
+    versions = Versions(store, layout.joins)
+    if versions.latest() is None:
+        raise TocsinError("there is no version of the subscriptions", hint=f"looked in {store}")
+    return _Published(home, layout, versions, "queries", None)
+
+
+def _from_set(
+    subscriptions: Any,
+    ddl: str | None,
+    state_dir: str | Path | None,
+    layout: Layout | None,
+    rows: str,
+    spark: SparkSession,
+) -> _Published:
+    """Publish a set as the first version of a folder of its own."""
+    if ddl is None and isinstance(subscriptions, Engine):
+        ddl = definitions(subscriptions)
+    if ddl is None:
+        raise TocsinError("the subscriptions have no definitions", hint="give ddl= with CREATE statements")
+    blocks = blocks_of(subscriptions)
+    home = open_store(_own_folder(spark, ddl, blocks) if state_dir is None else state_dir)
+    layout = settled_layout(home, layout)
+    versions = Versions(home / "subscriptions", layout.joins)
+    number = versions.publish(ddl, blocks)
+    stages = settled_stages(home, load_placement(versions.store.address, number, layout))
+    fields = None if rows == "json" else _shared_fields(ddl, blocks)
+    if rows == "struct" and fields is None:
+        raise TocsinError(
+            "the subscriptions have different columns, so that rows cannot be structs",
+            hint="rows='json', or one call for each group with the same columns",
+        )
+    return _Published(home, layout, versions, stages, fields)
 
 
 def _as_rows(

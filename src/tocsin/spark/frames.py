@@ -27,8 +27,8 @@ from tocsin.model.schema import Field, Stream, Type
 from tocsin.spark.matcher import COLUMN, MAPS, Matcher
 from tocsin.spark.sharded_match import MAX_SHARDS, match_sharded
 from tocsin.spark.stages.wire import pack
+from tocsin.spark.versions.blocks import as_table, definitions
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import as_table, definitions
 
 __all__ = ["match"]
 

@@ -38,11 +38,11 @@ from tocsin.spark.stages.route import Clock, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
 from tocsin.spark.stages.steps import PipelinePaths
 from tocsin.spark.storage.store import Store, address_of, open_store, spark_address
+from tocsin.spark.versions.blocks import SubscriptionBlock, blocks_of, definitions
 from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
 from tocsin.spark.versions.pins import Pins
 from tocsin.spark.versions.placement import Layout, continues, relations_of
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import SubscriptionBlock, blocks_of, definitions
 
 __all__ = ["Pipeline"]
 

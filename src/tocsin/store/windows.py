@@ -84,7 +84,7 @@ class WindowState(NamedTuple):
     untimed: int = 0  # events without event time
 
 
-class _Staged(NamedTuple):
+class _WindowStep(NamedTuple):
     """Changes of a step, in order: slots before and after; what a commit or a rollback needs."""
 
     old: Index
@@ -116,7 +116,7 @@ class WindowStore(TableStore):
         self._vacancies = 0
         self._alive = 0
         self._texts: dict[str, dict[str, str]] = {}  # by column, each text once
-        self._waiting: _Staged | None = None
+        self._waiting: _WindowStep | None = None
 
     def __len__(self) -> int:
         return self._alive
@@ -175,7 +175,7 @@ class WindowStore(TableStore):
         if self.spec.time is None:
             slots = self._append(rows, seq, np.full(count, now))
             none = np.empty(0, np.int64), np.empty(0, np.int32)
-            self._waiting = _Staged(np.full(count, -1), slots, slots, none, self.state)
+            self._waiting = _WindowStep(np.full(count, -1), slots, slots, none, self.state)
             return seq
         vector = self._given(rows, self.spec.time)
         times = np.where(vector.valid, vector.values, NEVER)
@@ -203,7 +203,7 @@ class WindowStore(TableStore):
         )
         stay = slots if not len(short) else slots[leaves >= count]
         old, new = np.where(is_new, -1, slot), np.where(is_new, slot, -1)
-        self._waiting = _Staged(old, new, stay, popped, state)
+        self._waiting = _WindowStep(old, new, stay, popped, state)
         return seq[event[order]]
 
     def stage_expiry(self, now: int) -> int:
@@ -213,7 +213,7 @@ class WindowStore(TableStore):
             return 0
         popped = self._pop(now - self._reach)
         old = popped[1].astype(np.int64)
-        self._waiting = _Staged(old, np.full(len(old), -1), np.empty(0, np.int64), popped, self.state)
+        self._waiting = _WindowStep(old, np.full(len(old), -1), np.empty(0, np.int64), popped, self.state)
         return len(old)
 
     def place(self, positions: Index) -> Changed:

@@ -206,9 +206,9 @@ def _spark_matching() -> None:
     """What workers of `tocsin.spark.match` do: map indexes of versions from files, whole and in shards."""
     from tocsin.spark.matcher import mapped_filters, stream_filters
     from tocsin.spark.sharded_match import IndexShard, visits
+    from tocsin.spark.versions.blocks import predicate_block, text_block
     from tocsin.spark.versions.placement import relations_of
     from tocsin.spark.versions.store import Versions
-    from tocsin.spark.versions.subscription_sets import predicate_block, text_block
 
     rng, catalog = _random(), relations_of("CREATE STREAM hits")
     stream: Any = catalog["hits"]

@@ -159,11 +159,11 @@ def test_a_hundred_thousand_subscriptions_are_sorted_by_the_server(server, tab, 
 
 
 def test_tokens_are_needed_where_there_are_any(tmp_path, tab):
-    from tocsin.server.access import Access
+    from tocsin.server.access import AccessControl
     from tocsin.server.scopes import Scope
 
     folder = tmp_path / "data"
-    token = Access(folder).add_token("acme", "page", [Scope.READ, Scope.ADMIN])
+    token = AccessControl(folder).add_token("acme", "page", [Scope.READ, Scope.ADMIN])
     with running(folder) as server:
         tab.open(f"{address(server)}/")
         tab.see("h1", "This server has tokens")

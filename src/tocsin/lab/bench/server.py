@@ -152,7 +152,7 @@ class ServerProcess:
             self._process.wait()
 
 
-class Workload:
+class ServerWorkload:
     """Subscriptions and events: subscription i+1 wants user i, so an event matches one or none."""
 
     def __init__(self, setting: ServerBenchSetting) -> None:
@@ -192,7 +192,7 @@ def measure_server(
     if unknown:
         raise TocsinError(f"there is no part {min(unknown)!r}", hint=f"one of {', '.join(PARTS)}")
     _allow_files(setting.listeners + 1000)
-    result, workload = ServerBenchResult(setting), Workload(setting)
+    result, workload = ServerBenchResult(setting), ServerWorkload(setting)
     with TemporaryDirectory(prefix="tocsin-bench-server-") as folder:
         server = ServerProcess(Path(folder) / "data")
         try:
@@ -217,7 +217,7 @@ def measure_server(
 # -- single ------------------------------------------------------------------------------------------
 
 
-async def _single(server: ServerProcess, workload: Workload) -> dict[str, Any]:
+async def _single(server: ServerProcess, workload: ServerWorkload) -> dict[str, Any]:
     """A change per request, so many per second over some connections."""
     setting = workload.setting
     warm, count = setting.rate * 2, int(setting.rate * setting.seconds)
@@ -302,7 +302,7 @@ async def _all_received(received: Any, expected: Any = True) -> None:
 # -- batch -------------------------------------------------------------------------------------------
 
 
-async def _batch(server: ServerProcess, workload: Workload) -> dict[str, Any]:
+async def _batch(server: ServerProcess, workload: ServerWorkload) -> dict[str, Any]:
     """Many events per request, over two connections, each form for itself; one event in ten matches."""
     found: dict[str, Any] = {}
     for form in ("arrow", "ndjson"):
@@ -310,7 +310,7 @@ async def _batch(server: ServerProcess, workload: Workload) -> dict[str, Any]:
     return {**found, "events_per_request": workload.setting.batch, "matching": 0.1, "checked": True}
 
 
-async def _batches(server: ServerProcess, workload: Workload, form: str) -> dict[str, Any]:
+async def _batches(server: ServerProcess, workload: ServerWorkload, form: str) -> dict[str, Any]:
     setting = workload.setting
     count = max(20, int(setting.seconds * 100))
     columns = [workload.columns(setting.batch, 0.1) for _ in range(count)]
@@ -357,7 +357,7 @@ def _ndjson(columns: dict[str, Any]) -> bytes:
 # -- listeners ---------------------------------------------------------------------------------------
 
 
-async def _listeners(server: ServerProcess, workload: Workload) -> dict[str, Any]:
+async def _listeners(server: ServerProcess, workload: ServerWorkload) -> dict[str, Any]:
     """Many followers of one subscriber each, while 100 events per second arrive; memory of the server."""
     setting = workload.setting
     count = min(setting.listeners, setting.subscriptions)

@@ -35,9 +35,9 @@ from tocsin.lab.bench.match import checksum
 from tocsin.match.index import Auto
 from tocsin.spark import match, session
 from tocsin.spark.matcher import mapped_filters
+from tocsin.spark.versions.blocks import predicate_block
 from tocsin.spark.versions.placement import relations_of
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import predicate_block
 
 __all__ = ["KINDS", "Say", "SparkResult", "SparkSetting", "measure_filters", "measure_spark", "show_results"]
 

@@ -46,9 +46,9 @@ from tocsin.spark.stages.deliver import DELTA_SCHEMA, open_all
 from tocsin.spark.stages.route import routed
 from tocsin.spark.stages.steps import Layout, PipelinePaths, ShardMessageKind, ShardStep, StateMeta
 from tocsin.spark.stages.wire import CHANGES
+from tocsin.spark.versions.blocks import SubscriptionBlock, template_block
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import SubscriptionBlock, template_block
 
 __all__ = ["SHAPES", "SHARDS", "ScaleSetting", "measure_scale", "plot_scale", "show_scale"]
 
@@ -226,7 +226,7 @@ def _run(
     layout = Layout(tables=count, joins=count, subscriptions=count)
     paths = PipelinePaths(str(folder / "versions"), str(folder / "pins"), layout, "scale", hosts=0)
     Versions(paths.versions).publish(work.ddl, work.subscriptions)
-    shards = _Shards(paths)
+    shards = _ScaledShards(paths)
     contents: dict[int, Counter[str]] = {one: Counter() for one in sample}
     seconds, deltas, seq = 0.0, 0, 0
     for number, changes in enumerate(work.batches):
@@ -252,7 +252,7 @@ def _as_batches(changes: Changes, first: int, count: int) -> list[pa.RecordBatch
     return [pa.RecordBatch.from_pylist(rows[n::count], schema=schema) for n in range(count)]
 
 
-class _Shards:
+class _ScaledShards:
     """The shards of one pipeline, in this process."""
 
     def __init__(self, paths: PipelinePaths) -> None:

@@ -34,7 +34,7 @@ from tocsin.model.json_rows import row_json
 from tocsin.spark import Layout, Pipeline, session
 from tocsin.spark.hosting.client import host_stats
 from tocsin.spark.sources import TEXTS
-from tocsin.spark.versions.subscription_sets import SubscriptionBlock, template_block
+from tocsin.spark.versions.blocks import SubscriptionBlock, template_block
 
 __all__ = ["measure_tables"]
 

@@ -20,6 +20,7 @@ from tocsin.errors import UsageError
 
 if TYPE_CHECKING:
     from tocsin.lab.chaos.brokers import BrokerChaosResult
+    from tocsin.lab.chaos.run import ChaosResult
     from tocsin.lab.chaos.servers import ServerChaosResult
 
 __all__ = ["PLACES", "ChaosSummary", "run_broker_chaos", "run_chaos", "run_server_chaos"]
@@ -41,6 +42,17 @@ class ChaosSummary:
     batches: int = 0
     versions: int = 0  # on which batches ran
     seconds: float = 0.0
+
+    def add(self, result: ChaosResult) -> None:
+        """Add the result of one run."""
+        self.runs += 1
+        self.kills += result.kills
+        self.lost += result.lost
+        self.doubled += result.doubled
+        self.wrong += result.wrong
+        self.deltas += result.deltas
+        self.batches += result.batches
+        self.versions += result.versions
 
     @property
     def ok(self) -> bool:
@@ -78,21 +90,11 @@ def run_chaos(
     """Run after run, with seeds from `seed` on; `both` changes between one machine and a cluster,
     `store` is one machine with its state in an object store."""
     from tocsin.lab.chaos.cluster import running
-    from tocsin.lab.chaos.object_store import BUCKET, JARS, object_store
+    from tocsin.lab.chaos.object_store import BUCKET, object_store
     from tocsin.lab.chaos.run import ChaosRun, kill_plan
     from tocsin.lab.chaos.workload import ChaosWorkload
 
-    if place not in PLACES:
-        raise UsageError(f"there is no place {place!r}", hint=f"one of {', '.join(PLACES)}")
-    if place == "store" and JARS not in os.environ:
-        raise UsageError(
-            "Spark needs hadoop-aws and its bundle to read S3",
-            hint=f"{JARS}=hadoop-aws.jar,bundle.jar names them",
-        )
-    if kills >= 4 * files:
-        raise UsageError(
-            f"{kills} kills in {files} files leave no time to work", hint="fewer --kills, or more --files"
-        )
+    _check_setting(place, kills, files)
     base = folder if folder is not None else Path(tempfile.mkdtemp(prefix="tocsin-chaos-"))
     total, began = ChaosSummary(), time.monotonic()
     with ExitStack() as stack:
@@ -112,14 +114,7 @@ def run_chaos(
             state = f"s3://{BUCKET}/run-{seed + number}" if s3 else None
             run = ChaosRun(where, workload, kill_plan(workload, kills, where_it_runs), there, state)
             result = run.run(lambda text, name=name: say(f"{name}: {text}"))  # type: ignore[misc]
-            total.runs += 1
-            total.kills += result.kills
-            total.lost += result.lost
-            total.doubled += result.doubled
-            total.wrong += result.wrong
-            total.deltas += result.deltas
-            total.batches += result.batches
-            total.versions += result.versions
+            total.add(result)
             say(
                 f"{name}: {result.deltas:,} deltas of {result.batches} batches in {result.seconds:.0f} s, "
                 + ("all right" if result.ok else f"NOT right, kept in {where}")
@@ -132,6 +127,22 @@ def run_chaos(
         shutil.rmtree(base, ignore_errors=True)
     total.seconds = time.monotonic() - began
     return total
+
+
+def _check_setting(place: str, kills: int, files: int) -> None:
+    from tocsin.lab.chaos.object_store import JARS
+
+    if place not in PLACES:
+        raise UsageError(f"there is no place {place!r}", hint=f"one of {', '.join(PLACES)}")
+    if place == "store" and JARS not in os.environ:
+        raise UsageError(
+            "Spark needs hadoop-aws and its bundle to read S3",
+            hint=f"{JARS}=hadoop-aws.jar,bundle.jar names them",
+        )
+    if kills >= 4 * files:
+        raise UsageError(
+            f"{kills} kills in {files} files leave no time to work", hint="fewer --kills, or more --files"
+        )
 
 
 def run_broker_chaos(

@@ -37,6 +37,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tocsin.errors import TocsinError
 from tocsin.lab.chaos.cluster import Cluster, Process
@@ -331,7 +332,7 @@ def drive(folder: Path, master: str, state: str, hosts: int) -> None:
     """Run the pipeline over the folder until all is done; it has the checkpoint, and dead letters."""
     from tocsin.spark import Pipeline, session
 
-    far = S3(os.environ["AWS_ENDPOINT_URL"]).spark if state.startswith("s3:") else {}
+    far: dict[str, Any] = S3(os.environ["AWS_ENDPOINT_URL"]).spark if state.startswith("s3:") else {}
     spark = session("chaos", master, log=folder / "driver.log", **far)
     pipeline = Pipeline(spark, state_dir=state, layout=LAYOUT)
     reader = spark.readStream.schema(TEXTS).option("maxFilesPerTrigger", 1)

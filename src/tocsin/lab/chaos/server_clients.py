@@ -21,10 +21,10 @@ import websockets
 from websockets.sync.client import connect
 
 from tocsin.model.delta import Delta
-from tocsin.remote import Contents, Remote, RemoteError
-from tocsin.remote.messages import Message, Stream
+from tocsin.remote import Remote, RemoteContents, RemoteError
+from tocsin.remote.messages import MessageStream, RemoteMessage
 
-__all__ = ["FORMS", "Churn", "Follower", "Publisher", "Receiver", "Worker"]
+__all__ = ["FORMS", "ChaosFollower", "Churn", "Publisher", "Receiver", "Worker"]
 
 FORMS = ("ndjson", "sse", "websocket", "poll")
 SYMBOLS = 8
@@ -159,19 +159,19 @@ class Churn(Worker):
             return
 
 
-class Follower:
+class ChaosFollower:
     """Keeps contents and counts events by one way of following, and resumes by token after each cut.
 
     Now and then it is cut itself: it goes on from what it had stored.
     """
 
     def __init__(self, form: str, url: str, params: dict[str, str], seed: int) -> None:
-        self.form, self.contents = form, Contents()
+        self.form, self.contents = form, RemoteContents()
         self.events: Counter[tuple[int, int, int]] = Counter()  # subscription, worker, n
         self.deltas, self.resumes, self.resets = 0, 0, Counter[str]()
         self.error: BaseException | None = None
         self._url, self._params, self._random = url, params, Random(f"{seed} {form}")
-        self._stream, self._ended = Stream(None), Event()
+        self._stream, self._ended = MessageStream(None), Event()
         self._http = httpx.Client(timeout=60)
         self._thread = Thread(target=self._run, name=f"follower-{form}", daemon=True)
         self._thread.start()
@@ -195,7 +195,7 @@ class Follower:
                         if not left or self._ended.is_set():
                             break
                 self.resumes += 1
-                self.contents = Contents.load(self.contents.dump())
+                self.contents = RemoteContents.load(self.contents.dump())
                 self._ended.wait(0.02)
         except Exception as error:  # noqa: BLE001 - the run reports it
             self.error = error
@@ -208,7 +208,7 @@ class Follower:
         self._count(message)
         self.contents.receive(message)
 
-    def _count(self, message: Message) -> None:
+    def _count(self, message: RemoteMessage) -> None:
         if message.reason not in (None, "start"):
             self.resets[str(message.reason)] += 1
         self.deltas += len(message.deltas)

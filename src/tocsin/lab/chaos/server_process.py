@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tocsin.server import steps
 from tocsin.server.keeper import Settings
-from tocsin.server.serve import Options, serve
+from tocsin.server.serve import ServeOptions, serve
 
 SETTINGS = Settings(snapshot_commands=100, snapshot_at_close=10**9, look_every=0.2)
 
@@ -28,7 +28,7 @@ def main(folder: str, port: str, step: str, times: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     steps.watch(watch)
-    serve(Options(Path(folder), port=int(port), settings=SETTINGS))
+    serve(ServeOptions(Path(folder), port=int(port), settings=SETTINGS))
 
 
 if __name__ == "__main__":

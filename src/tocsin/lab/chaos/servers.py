@@ -32,7 +32,7 @@ from typing import Any
 
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
-from tocsin.lab.chaos.server_clients import FORMS, Churn, Follower, Publisher, Receiver
+from tocsin.lab.chaos.server_clients import FORMS, ChaosFollower, Churn, Publisher, Receiver
 from tocsin.model.json_rows import row_json
 from tocsin.reference import evaluate
 from tocsin.remote import Remote, RemoteError
@@ -119,7 +119,7 @@ class ServerChaos:
         self._go = Event()
         self._last: list[dict[str, Any]] = []
         self._publishers: list[Publisher] = []
-        self._followers: list[Follower] = []
+        self._followers: list[ChaosFollower] = []
         self._reference = Engine()
         self._reference.execute(SCHEMA)
 
@@ -160,7 +160,7 @@ class ServerChaos:
         self._remote.call("POST", "/deliveries", hook)
         wanted: tuple[dict[str, str], ...] = ({}, {"subscriber": "ann"}, {}, {"subscription": "101,102,103"})
         for form, params in zip(FORMS, wanted, strict=True):
-            self._followers.append(Follower(form, self.url, params, self._seed))
+            self._followers.append(ChaosFollower(form, self.url, params, self._seed))
         while not all(follower.contents.token for follower in self._followers):
             self._raise_errors()
             time.sleep(0.02)
@@ -294,7 +294,7 @@ class ServerChaos:
             wanted = [103] if follower.form == "poll" else [*EVENTS]
             self._compare_events(follower.form, follower.events, _expected(events, wanted))
 
-    def _waited(self, follower: Follower, token: str) -> Any:
+    def _waited(self, follower: ChaosFollower, token: str) -> Any:
         """The contents of a follower once it has come so far."""
         end = time.monotonic() + PATIENCE
         while True:

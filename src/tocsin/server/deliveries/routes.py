@@ -14,7 +14,7 @@ from tocsin.delivery.signing import new_secret
 from tocsin.server.deliveries.definitions import DeliveryRule
 from tocsin.server.deliveries.planner import wanted_by
 from tocsin.server.deliveries.service import Deliveries
-from tocsin.server.endpoints import Call, Endpoint, Param, Scope
+from tocsin.server.endpoints import Endpoint, EndpointCall, Param, Scope
 from tocsin.server.problems import Problem
 
 __all__ = ["DELIVERY_ENDPOINTS"]
@@ -64,7 +64,7 @@ class Redelivered(msgspec.Struct):
     count: int
 
 
-async def make(call: Call) -> Any:
+async def make(call: EndpointCall) -> Any:
     """Define a delivery, or replace the one of this name."""
     delivery, hosted = call.json(DeliveryRule), call.hosted
     if delivery.to.startswith(("http://", "https://")) and not delivery.secret:
@@ -80,7 +80,7 @@ async def make(call: Call) -> Any:
     return {"name": delivery.name, "secret": delivery.secret}
 
 
-async def listed(call: Call) -> Any:
+async def listed(call: EndpointCall) -> Any:
     """All deliveries."""
 
     def read(deliveries: Deliveries) -> list[dict[str, Any]]:
@@ -89,42 +89,42 @@ async def listed(call: Call) -> Any:
     return {"deliveries": await asyncio.to_thread(read, call.hosted.deliveries)}
 
 
-async def shown(call: Call) -> Any:
+async def shown(call: EndpointCall) -> Any:
     """One delivery."""
     return await _do(call, Deliveries.shown)
 
 
-async def remove(call: Call) -> Any:
+async def remove(call: EndpointCall) -> Any:
     """End a delivery."""
     await _do(call, Deliveries.remove)
     return {"removed": call.params["name"]}
 
 
-async def pause(call: Call) -> Any:
+async def pause(call: EndpointCall) -> Any:
     """Keep messages and send none."""
     await _do(call, Deliveries.pause, True)
     return await shown(call)
 
 
-async def resume(call: Call) -> Any:
+async def resume(call: EndpointCall) -> Any:
     """Send again."""
     await _do(call, Deliveries.pause, False)
     return await shown(call)
 
 
-async def dead_letters(call: Call) -> Any:
+async def dead_letters(call: EndpointCall) -> Any:
     """What was given up."""
     found = await _do(call, Deliveries.dead_letters, call.params["after"], call.params["limit"])
     return Response(msgspec.json.encode({"dead_letters": found}), media_type="application/json")
 
 
-async def redeliver(call: Call) -> Any:
+async def redeliver(call: EndpointCall) -> Any:
     """Send dead letters again."""
     numbers = call.json(Redeliver).numbers if call.body.strip() else None
     return {"count": await _do(call, Deliveries.redeliver, numbers)}
 
 
-async def _do(call: Call, method: Any, *given: Any) -> Any:
+async def _do(call: EndpointCall, method: Any, *given: Any) -> Any:
     return await asyncio.to_thread(method, call.hosted.deliveries, call.params["name"], *given)
 
 

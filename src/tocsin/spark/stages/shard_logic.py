@@ -43,9 +43,10 @@ from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import DELTAS, NO_ROWS, pack, unpack
+from tocsin.spark.versions.blocks import subscribe
 from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
-from tocsin.spark.versions.subscription_sets import SubscriptionSet, subscribe
+from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 if TYPE_CHECKING:
     from tocsin.spark.stages.described import ShardDescriber

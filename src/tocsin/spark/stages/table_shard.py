@@ -30,7 +30,7 @@ from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, Shard, ShardOutput, fi
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, NO_ROWS, pack, unpack
 from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import Group, RowCodes, ShardPlacement, continues
+from tocsin.spark.versions.placement import Group, ShardPlacement, ShardRowCodes, continues
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = ["TableShard"]
@@ -205,7 +205,7 @@ class TableShard(Shard):
         self, placement: ShardPlacement, name: str, rows: EffectiveChanges
     ) -> Iterator[ShardMessage]:
         """The changes of one table that each query shard must apply."""
-        codes = RowCodes(placement.relations[name], rows.rows)
+        codes = ShardRowCodes(placement.relations[name], rows.rows)
         for group in placement.groups:
             if name in group.tables:
                 shard = np.append(
@@ -228,7 +228,7 @@ class TableShard(Shard):
                 rows = self.engine.rows(name) if name in known else None
                 if rows is None or not rows.num_rows:
                     continue
-                shard = group.shards_of_rows(name, rows, RowCodes(placement.relations[name], rows))
+                shard = group.shards_of_rows(name, rows, ShardRowCodes(placement.relations[name], rows))
                 for number, to in enumerate(group.shards):
                     part = rows.filter(pa.array(shard == number))
                     if (to, name) in fresh and part.num_rows:

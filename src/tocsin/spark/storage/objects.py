@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tocsin.errors import TocsinError
 from tocsin.spark.storage.cache import local_cache
-from tocsin.spark.storage.store import Content, Entry, Store
+from tocsin.spark.storage.store import Content, Store, StoredObject
 
 __all__ = ["ObjectStore"]
 
@@ -68,10 +68,12 @@ class ObjectStore(Store):
             return False
         return True
 
-    def list(self, prefix: str = "") -> Sequence[Entry]:
+    def list(self, prefix: str = "") -> Sequence[StoredObject]:
         start = len(self._prefix)
         found = _obstore().list(self._bucket, (self._prefix + prefix).rstrip("/") or None).collect()
-        entries = [Entry(one["path"][start:], one["size"], one["last_modified"].timestamp()) for one in found]
+        entries = [
+            StoredObject(one["path"][start:], one["size"], one["last_modified"].timestamp()) for one in found
+        ]
         return sorted(entries)
 
     def folders(self, prefix: str = "") -> Sequence[str]:

@@ -37,7 +37,7 @@ import pyarrow as pa
 
 from tocsin.errors import TocsinError
 
-__all__ = ["Entry", "LocalStore", "Store", "address_of", "open_store", "spark_address"]
+__all__ = ["LocalStore", "Store", "StoredObject", "address_of", "open_store", "spark_address"]
 
 Content = bytes | memoryview
 SCHEMES = ("s3", "s3a", "gs", "abfs", "abfss", "memory")
@@ -46,7 +46,7 @@ _SAME = {"s3a": "s3"}
 _SPARKS = {"s3": "s3a"}  # what Spark's file systems call it
 
 
-class Entry(NamedTuple):
+class StoredObject(NamedTuple):
     """An object of a store, as a list shows it."""
 
     key: str
@@ -86,7 +86,7 @@ class Store(ABC):
         """Write an object if there is none; returns whether this call has written it."""
 
     @abstractmethod
-    def list(self, prefix: str = "") -> Sequence[Entry]:
+    def list(self, prefix: str = "") -> Sequence[StoredObject]:
         """All objects below a prefix, in order of key."""
 
     @abstractmethod
@@ -185,7 +185,7 @@ class LocalStore(Store):
             os.fsync(file.fileno())
         return draft
 
-    def list(self, prefix: str = "") -> Sequence[Entry]:
+    def list(self, prefix: str = "") -> Sequence[StoredObject]:
         found = []
         for folder, folders, names in os.walk(self._path / prefix):
             folders[:] = [name for name in folders if name[0] != "."]
@@ -195,7 +195,9 @@ class LocalStore(Store):
                     with suppress(FileNotFoundError):  # removed meanwhile
                         facts = file.stat()
                         found.append(
-                            Entry(file.relative_to(self._path).as_posix(), facts.st_size, facts.st_mtime)
+                            StoredObject(
+                                file.relative_to(self._path).as_posix(), facts.st_size, facts.st_mtime
+                            )
                         )
         return sorted(found)
 

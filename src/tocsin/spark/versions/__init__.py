@@ -1,7 +1,8 @@
 """Sets of subscriptions on disk, and which version of them a batch runs on. Needs no Spark.
 
 store.py               versions: immutable sets with their definitions; publish, change, compact
-subscription_sets.py   what a set is: blocks of one kind, block files, rows chosen from them
+blocks.py              subscriptions as given, and blocks of one kind
+subscription_sets.py   what a set is: block files, rows chosen from them
 changelog.py           changes of the subscriptions as files or rows of a stream
 pins.py                the version, last seq and time of each batch
 placement.py           which shard evaluates which subscription, which shards a row must reach

@@ -34,17 +34,16 @@ from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.spark.storage.store import Store, open_store
-from tocsin.spark.versions.store import Versions
-from tocsin.spark.versions.subscription_sets import (
+from tocsin.spark.versions.blocks import (
     SCHEMA,
     BlockKind,
     SubscriptionBlock,
-    SubscriptionSet,
     predicate_block,
     subscribe,
     template_block,
-    trial_engine,
 )
+from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.subscription_sets import SubscriptionSet, trial_engine
 
 __all__ = ["OPS", "ChangeLog", "RejectedRow", "apply_rows", "blocks_in", "write_rejected"]
 

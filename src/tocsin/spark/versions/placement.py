@@ -44,8 +44,16 @@ from tocsin.spark.versions.stretches import RangeColumn, Stretch, codes_of, hull
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = [
-    "EMPTY", "LIMITED", "Group", "Layout", "RowCodes", "ShardPlacement", "continues", "load_placement",
-    "placement_of", "relations_of",
+    "EMPTY",
+    "LIMITED",
+    "Group",
+    "Layout",
+    "ShardPlacement",
+    "ShardRowCodes",
+    "continues",
+    "load_placement",
+    "placement_of",
+    "relations_of",
 ]  # fmt: skip
 
 LIMITED = "limits|"
@@ -62,7 +70,7 @@ class Group:
     windows: tuple[str, ...] = ()  # queries that keep windows open, whoever reads them
     stretch: Stretch | None = None  # of the rows that its one shard has
 
-    def shards_of_rows(self, table: str, rows: pa.Table, codes: RowCodes) -> Index:
+    def shards_of_rows(self, table: str, rows: pa.Table, codes: ShardRowCodes) -> Index:
         """The shard of each row of a table, as a position in `shards`; -1 if it is in none.
 
         A join shard has no row whose key is NULL, that of a stretch no other rows. `codes` are of the rows.
@@ -87,7 +95,7 @@ def _key_column(rows: pa.Table, name: str) -> Any:
     return pa.chunked_array([expression.of_rows(Rows(columns, len(rows)))[0].arrow])
 
 
-class RowCodes:
+class ShardRowCodes:
     """The codes of some rows of a table by column, each computed once."""
 
     def __init__(self, relation: Table | Stream, rows: pa.Table) -> None:

@@ -42,15 +42,11 @@ from tocsin.errors import SubscriptionError, TocsinError
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.spark.storage.store import Store, open_store
+from tocsin.spark.versions.blocks import SCHEMA, BlockKind, SubscriptionBlock, SubscriptionRow, blocks_of
 from tocsin.spark.versions.stretches import ENOUGH, RangeColumn, RowRanges, columns_in, cuts_of
 from tocsin.spark.versions.subscription_sets import (
-    SCHEMA,
     BlockFile,
-    BlockKind,
-    SubscriptionBlock,
-    SubscriptionRow,
     SubscriptionSet,
-    blocks_of,
     check,
     load_block_file,
     write_block_file,
