@@ -466,10 +466,10 @@ def test_one_bad_statement_has_its_line_in_the_file(tmp_path, hits):
     assert result.exit_code == 1
     assert "a.sql, line 3: there is no column 'mss' in hits" in result.stderr
     assert "line 4, column 19:   FROM hits WHERE mss > 5" in result.stderr
-    (tmp_path / "a.sql").write_text(f"\nCREATE STREAM hits (n INT);\n{SLOW}")
+    (tmp_path / "a.sql").write_text(f"\nCREATE STREAM hits (n BLOB);\n{SLOW}")
     result = run("match", "--subscriptions", tmp_path / "a.sql", "--events", hits)
     assert result.exit_code == 1
-    assert "line 2: 'INT' is not a type here" in result.stderr
+    assert "line 2: 'BLOB' is not a type here" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,8 @@ def test_every_shape_is_where_it_should_be():
     engine.execute(DDL)
     expected = ["filter" if name == "stream" else name for name, texts in SHAPES.items() for _ in texts]
     assert [engine.subscribe(sql).shape for _, sql, _ in subscriptions()] == expected
-    assert set(placement.filters.ids.tolist()) == {100, 101, 102, 200, 201, 202}
+    assert set(placement.filters.ids.tolist()) == {*range(100, 104), *range(200, 205)}
+    lower = "\x1f(lower(symbol))\x1fSTRING"  # a computed column of both tables
     joins = {
         group.shards[0].split("|")[1]: (tuple(group.subscriptions.ids.tolist()), dict(group.tables))
         for group in placement.groups
@@ -86,10 +87,11 @@ def test_every_shape_is_where_it_should_be():
     }
     assert joins == {
         "reviews(symbol)=stocks(symbol)": ((300, 301), {"reviews": ("symbol",), "stocks": ("symbol",)}),
-        "sectors(code)=stocks(sector)": ((302,), {"sectors": ("code",), "stocks": ("sector",)}),
-        "stocks(sector)": ((303,), {"stocks": ("sector",)}),
+        f"reviews({lower})=stocks({lower})": ((302,), {"reviews": (lower,), "stocks": (lower,)}),
+        "sectors(code)=stocks(sector)": ((303,), {"sectors": ("code",), "stocks": ("sector",)}),
+        "stocks(sector)": ((304,), {"stocks": ("sector",)}),
         "reviews(rating,symbol)=sectors(code,chief)": (
-            (304,),
+            (305,),
             {"reviews": ("rating", "symbol"), "sectors": ("code", "chief")},
         ),
         "reviews(symbol)=sectors(chief)=stocks(symbol)": (

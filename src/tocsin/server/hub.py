@@ -48,7 +48,7 @@ class FollowToken(NamedTuple):
         """A token as a client sends it.
 
         >>> FollowToken.read("a1b2c3d4-17")
-        Token(epoch='a1b2c3d4', position=17, offset=0)
+        FollowToken(epoch='a1b2c3d4', position=17, offset=0)
         """
         epoch, *numbers = text.split("-")
         if (

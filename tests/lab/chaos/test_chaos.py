@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
         PinnedBatch(n, Pin(min(n + 1, len(WORKLOAD.sets())), n * WORKLOAD.size, 0), (n + 1) * WORKLOAD.size)
         for n in range(WORKLOAD.files)
     ]
-    monkeypatch.setattr("tocsin.lab.chaos.run.batches_of", lambda folder: batches)
+    monkeypatch.setattr("tocsin.lab.chaos.run.batches_of", lambda folder, state=None: batches)
     for (batch, seq, number, row, sign), count in ExpectedDeltas.of(WORKLOAD, batches).deltas.items():
         folder = tmp_path / "deltas" / f"batch={batch}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def test_rejected_changes_and_an_early_end_are_wrong(run, monkeypatch):
     (run / "state" / "dead_letters" / "batch=1").mkdir(parents=True)
     (run / "state" / "dead_letters" / "batch=1" / "part-0.json").write_text("{}\n")
     assert result(run).wrong == 1
-    monkeypatch.setattr("tocsin.lab.chaos.run.batches_of", lambda folder: [])
+    monkeypatch.setattr("tocsin.lab.chaos.run.batches_of", lambda folder, state=None: [])
     assert result(run).wrong > 2
 
 

@@ -98,10 +98,11 @@ def ranges_of(engine: Engine, notes: Notes, ids: Index) -> RowRanges:
         row = order[np.minimum(np.searchsorted(ids[order], mine), len(ids) - 1)]
         usable = (ids[row] == mine) & ~chosen.never & (chosen.low != LEAST) & (chosen.high != GREATEST)
         for number, name in enumerate(chosen.names):
-            kind = next(field.type for field in relation.fields if field.name == name)
             here = np.flatnonzero(usable & (chosen.attribute == number))
-            if len(here) and kind is not Type.BOOLEAN:
-                column[row[here]] = known.setdefault(RangeColumn(relation.name, name, kind), len(known))
+            column_there = relation.find(name, exact=True)  # none: it is computed, so rows do not have it
+            if column_there is not None and len(here) and column_there.type is not Type.BOOLEAN:
+                place = RangeColumn(relation.name, name, column_there.type)
+                column[row[here]] = known.setdefault(place, len(known))
                 low[row[here]], high[row[here]] = chosen.low[here], chosen.high[here]
     return RowRanges(tuple(known), column, low, high)
 
