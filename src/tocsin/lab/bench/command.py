@@ -19,7 +19,7 @@ import typer
 
 from tocsin.commands.output import PROBLEM, print_json, report_errors, stdout
 from tocsin.errors import UsageError
-from tocsin.lab.bench.output import Json, progress, wants_json
+from tocsin.lab.bench.output import Count, Json, progress, wants_json
 from tocsin.lab.bench.services import add_services
 
 __all__ = ["app"]
@@ -43,7 +43,6 @@ Without the name of an experiment, `engine` runs with its defaults.""",
 )
 
 Share = float | None
-Count = int | None
 
 
 @app.callback(invoke_without_command=True)

@@ -10,8 +10,9 @@ import typer
 
 from tocsin.commands.output import report_errors
 
-__all__ = ["Json", "progress", "wants_json"]
+__all__ = ["Count", "Json", "progress", "wants_json"]
 
+Count = int | None
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout instead of text.")]
 
 

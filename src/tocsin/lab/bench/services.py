@@ -9,11 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from tocsin.commands.output import PROBLEM, print_json, report_errors, stdout
-from tocsin.lab.bench.output import Json, progress, wants_json
+from tocsin.lab.bench.output import Count, Json, progress, wants_json
 
 __all__ = ["add_services"]
-
-Count = int | None
 
 
 # -- spark -------------------------------------------------------------------------------------------
