@@ -28,7 +28,7 @@ def settings(classpath: str, endpoint: str) -> dict[str, str]:
 
 
 def main(what: str, master: str, classpath: str, endpoint: str) -> None:
-    spark = session("apart", master, log="/tmp/spark.log", **settings(classpath, endpoint))
+    spark = session("apart", master, **settings(classpath, endpoint))
     if what == "read":
         rows = spark.read.format("delta").load(f"{PLACE}/deltas").drop("subscriber").collect()
         print(json.dumps([row.asDict() for row in rows]))

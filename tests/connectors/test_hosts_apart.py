@@ -68,7 +68,8 @@ def test_exactly_once_into_delta_though_hosts_share_no_disk_and_are_killed(tmp_p
 
         def driver(what: str, master: str) -> subprocess.Popen[str]:
             command = [*WITHIN, sys.executable, str(DRIVER), what, master, classpath, s3.endpoint]
-            env = os.environ | {"PYTHONPATH": str(Path.cwd())}
+            paths = [str(Path.cwd()), os.environ.get("PYTHONPATH")]
+            env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
             pipe = subprocess.PIPE
             return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=env, process_group=0)
 

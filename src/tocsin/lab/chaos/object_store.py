@@ -3,6 +3,9 @@
 with object_store(folder) as s3:
     s3.environment      what each process needs to reach it: an endpoint, keys
     s3.spark            the same as settings of Spark, for its checkpoint (`s3a://`)
+
+Both http.server and werkzeug, which moto's server is made of, answer `Expect: 100-continue`. A client takes
+the second answer for that of its request, and fails; so one of them must be silent.
 """
 
 from __future__ import annotations
@@ -53,7 +56,6 @@ class S3(NamedTuple):
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
             "spark.hadoop.fs.s3a.change.detection.mode": "none",
-            "spark.hadoop.fs.s3a.connection.expect.continue": "false",  # the server answers 100 as a result
         }
 
 
@@ -65,7 +67,7 @@ def object_store(folder: Path) -> Iterator[S3]:
     folder.mkdir(parents=True, exist_ok=True)
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-u", "-m", "moto.server", "-H", HOST, "-p", str(port)]
+    command = [sys.executable, "-u", "-m", "tocsin.lab.chaos.object_store", str(port)]
     server = Process("S3", command, folder / "s3.log", os.environ)
     try:
         server.wait_for("Running on")
@@ -81,3 +83,24 @@ def _make_bucket() -> None:
     import boto3
 
     boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"]).create_bucket(Bucket=BUCKET)
+
+
+def serve(port: int) -> None:
+    """Run the server until it is killed."""
+    from moto.moto_server.werkzeug_app import (
+        DomainDispatcherApplication,
+        MotoRequestHandler,
+        create_backend_app,
+    )
+    from werkzeug.serving import run_simple
+
+    class Handler(MotoRequestHandler):
+        def handle_expect_100(self) -> bool:
+            return True  # werkzeug sends the answer
+
+    application = DomainDispatcherApplication(create_backend_app)
+    run_simple(HOST, port, application, threaded=True, request_handler=Handler)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
