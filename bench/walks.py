@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
@@ -103,8 +104,11 @@ def _properties() -> set[str]:
     if not _PROPERTIES:
         modules = [module for name, module in list(sys.modules.items()) if name.startswith("tocsin")]
         classes = [c for module in modules for c in list(vars(module).values()) if isinstance(c, type)]
-        found = [value for c in classes for value in vars(c).values() if isinstance(value, property)]
-        _PROPERTIES.update(value.fget.__qualname__ for value in found if value.fget is not None)
+        for value in (value for c in classes for value in vars(c).values()):
+            if isinstance(value, property) and value.fget is not None:
+                _PROPERTIES.add(value.fget.__qualname__)
+            elif isinstance(value, cached_property):
+                _PROPERTIES.add(value.func.__qualname__)
     return _PROPERTIES
 
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.model.texts import TextNumbers, Texts
+from tocsin.model.buffers import Texts
+from tocsin.model.texts import TextNumbers
 
 batches = st.lists(st.lists(st.text(max_size=6), max_size=40), max_size=8)
 

@@ -40,9 +40,10 @@ from tocsin.join._kernels.orders import (
     seek,
 )
 from tocsin.join.signature import KeySpec, Numbering
+from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes, double_codes, longer
 from tocsin.model.schema import Type
-from tocsin.model.texts import TextNumbers, laid_out
+from tocsin.model.texts import TextNumbers
 from tocsin.predicate.codes import text_hashes
 from tocsin.store.step import Step
 from tocsin.store.tables import Changed, Signed, TableStore

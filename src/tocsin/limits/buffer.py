@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from tocsin.limits._kernels.joining import link_rows
 from tocsin.limits._kernels.scoring import move_items, move_texts
 from tocsin.model._kernels import gather_texts
+from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Mask, TextVector, Vector
 from tocsin.model.schema import Type
-from tocsin.model.texts import laid_out
 
 __all__ = ["JoinBuffer", "KeptColumn", "KeptTexts", "paged", "release", "resized"]
 

@@ -44,9 +44,9 @@ from tocsin.limits._kernels.joining import (
 )
 from tocsin.limits.buffer import paged, release, resized
 from tocsin.limits.models.base import Doubles
+from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Mask, Vector
 from tocsin.model.schema import Type
-from tocsin.model.texts import laid_out
 from tocsin.predicate.codes import text_hashes
 
 __all__ = [

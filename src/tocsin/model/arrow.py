@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from tocsin.errors import BadRow, ChangeError
 from tocsin.model._kernels import has_repeats
-from tocsin.model.buffers import to_arrow
+from tocsin.model.buffers import Texts, to_arrow
 from tocsin.model.columns import EventSource, Index, Rows, SparseRows, TypedEntries, Vector
 from tocsin.model.schema import Relation, Type, kind_of, read
-from tocsin.model.texts import TextNumbers, Texts
+from tocsin.model.texts import TextNumbers
 from tocsin.model.times import FIRST_DAY, LAST_DAY, read_times
 
 __all__ = ["columns_of", "convert", "events_of", "flat", "is_text"]

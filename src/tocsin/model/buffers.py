@@ -1,4 +1,4 @@
-"""NumPy and Arrow arrays from each other's buffers, and texts as Arrow arrays.
+"""NumPy and Arrow arrays from each other's buffers, and texts as Arrow arrays or concatenated bytes.
 
 `pa.array` and `Array.to_numpy` import pandas if it is installed, only to learn that nothing here is a pandas
 object: that was a sixth of the time of importing the engine. These functions share buffers instead; what they
@@ -8,18 +8,24 @@ cannot share goes the usual way.
 ([1, 2], ['a', 'é'])
 >>> to_numpy(to_arrow(np.array([True, False, True]))[1:]).tolist()
 [False, True]
+>>> texts = Texts(pa.array(["price", "color"]))
+>>> texts[1], len(texts), texts[:1]
+('color', 2, ('price',))
+>>> [array.tolist() for array in laid_out(["a", "é"])]
+[[0, 1, 3], [97, 195, 169]]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["to_arrow", "to_numpy", "unwritable"]
+__all__ = ["Texts", "laid_out", "to_arrow", "to_numpy", "unwritable"]
 
 _TEXTS: dict[Any, type[np.signedinteger[Any]]] = {
     pa.string(): np.int32,
@@ -37,12 +43,15 @@ def to_arrow(
     values: NDArray[Any] | Sequence[Any], type: Any = None, valid: NDArray[np.bool_] | None = None
 ) -> Any:
     """An Arrow array of the values, NULL where not valid; of a NumPy array of numbers without a copy."""
+    nulls = None
+    if valid is not None and not valid.all():
+        nulls = pa.py_buffer(np.packbits(valid, bitorder="little"))
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb" and values.ndim == 1:
-        array = _numbers(values, valid)
+        array = _numbers(values, nulls)
         return array if type is None or array.type == type else array.cast(type)
     if type in _TEXTS and len(values) <= _FEW:
         try:
-            return _texts(values.tolist() if isinstance(values, np.ndarray) else values, type, valid)
+            return _texts(values.tolist() if isinstance(values, np.ndarray) else values, type, nulls)
         except (TypeError, UnicodeEncodeError):
             pass  # something else is among them: Arrow's conversion takes or rejects it
     return pa.array(values, type) if valid is None else pa.array(values, type, mask=~valid)
@@ -69,18 +78,12 @@ def to_numpy(array: Any) -> NDArray[Any]:
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
-def _numbers(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> Any:
+def _numbers(values: NDArray[Any], nulls: Any) -> Any:
     if values.dtype.kind == "b":
         data, kind = np.packbits(values, bitorder="little"), pa.bool_()
     else:
         data, kind = np.ascontiguousarray(values), pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), pa.py_buffer(data)])
-
-
-def _bitmap(valid: NDArray[np.bool_] | None) -> Any:
-    if valid is None or valid.all():
-        return None
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(data)])
 
 
 def _bits(array: Any) -> NDArray[np.bool_]:
@@ -93,7 +96,7 @@ def _bits(array: Any) -> NDArray[np.bool_]:
     return bits[first : first + len(array)].view(np.bool_)
 
 
-def _texts(texts: Sequence[Any], kind: Any, valid: NDArray[np.bool_] | None) -> Any:
+def _texts(texts: Sequence[Any], kind: Any, nulls: Any) -> Any:
     """Texts or byte strings, as one buffer and offsets into it."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         whole = "".join(texts)
@@ -107,7 +110,7 @@ def _texts(texts: Sequence[Any], kind: Any, valid: NDArray[np.bool_] | None) -> 
     if start[-1] > np.iinfo(_TEXTS[kind]).max:
         raise TypeError("the texts are too long for this type")
     start = start.astype(_TEXTS[kind], copy=False)
-    return pa.Array.from_buffers(kind, len(texts), [_bitmap(valid), pa.py_buffer(start), pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, len(texts), [nulls, pa.py_buffer(start), pa.py_buffer(data)])
 
 
 def unwritable(array: NDArray[Any]) -> NDArray[Any]:
@@ -116,3 +119,39 @@ def unwritable(array: NDArray[Any]) -> NDArray[Any]:
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+class Texts(Sequence[str]):
+    """A sequence of texts over an Arrow array without nulls; Python strings are made at first use."""
+
+    def __init__(self, array: Any, *, are_distinct: bool = False) -> None:
+        self.array = array
+        self.are_distinct = are_distinct  # if it is known
+
+    @cached_property
+    def _list(self) -> tuple[str, ...]:
+        return tuple(self.array.to_pylist())
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
+        return self._list[at]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._list)
+
+
+def laid_out(texts: Sequence[str] | NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Where each text begins, and all bytes concatenated."""
+    array: Any = texts.array if isinstance(texts, Texts) else to_arrow(texts, pa.large_string())
+    array = array.cast(pa.large_string())
+    _, offsets, data = array.buffers()
+    if offsets is None or not len(array):
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    start = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
+    return start, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

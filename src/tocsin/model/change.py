@@ -121,12 +121,14 @@ class ChangeBatch:
         seqs: Sequence[Any] | None,
         rows: Sequence[str | None] | pa.Array,
     ) -> tuple[ChangeBatch, list[BadRow]]:
-        """From one JSON object per row."""
+        """From one JSON object per row: read by Arrow as columns, or one by one if a row may be bad."""
         if not relation.open:
             texts = rows if isinstance(rows, pa.Array) else to_arrow(rows, pa.string())
-            batch = cls._from_plain(relation, ops, texts)
-            if batch is not None:
-                return batch._with_seqs(seqs, [])
+            table = json_columns(relation.fields, texts)
+            if table is not None:
+                plain, bad = cls._read_arrow(relation, table.append_column("_op", to_arrow(ops, pa.string())))
+                if not bad:
+                    return replace(plain, given=json_given(table, texts))._with_seqs(seqs, [])
         parsed, origin, bad = [], [], []
         row: JsonRow | None
         for i, text in enumerate(rows.to_pylist() if isinstance(rows, pa.Array) else rows):
@@ -142,15 +144,6 @@ class ChangeBatch:
         batch, worse = cls.from_dicts(relation, parsed, [ops[i] for i in origin], chosen, json=True)
         bad.extend(BadRow(origin[index], reason) for index, reason in worse)
         return batch.renumbered(np.array(origin, np.int64)), sorted(bad)
-
-    @classmethod
-    def _from_plain(cls, relation: Table | Stream, ops: Sequence[str], texts: Any) -> ChangeBatch | None:
-        """From objects that Arrow reads without a bad row; None if they must be read one by one."""
-        table = json_columns(relation.fields, texts)
-        if table is None:
-            return None
-        batch, bad = cls._read_arrow(relation, table.append_column("_op", to_arrow(ops, pa.string())))
-        return None if bad else replace(batch, given=json_given(table, texts))
 
     @classmethod
     def from_arrow(cls, relation: Table | Stream, data: Any) -> tuple[ChangeBatch, list[BadRow]]:

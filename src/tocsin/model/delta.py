@@ -193,19 +193,14 @@ class Deltas:
             "sign": pa.array(self.sign),
         }
         if rows:
-            columns["row"] = self._row_texts()
+            texts, places = [pa.array([], pa.string())], [np.empty(0, np.int64)]
+            for where, source in self._by_source():
+                unique, inverse = np.unique(self.row[where], return_inverse=True)
+                texts.append(to_json(source, unique).take(pa.array(inverse)))
+                places.append(where)
+            order = np.argsort(np.concatenate(places))
+            columns["row"] = pa.concat_arrays(texts).take(pa.array(order))
         return pa.table(columns)
-
-    def _row_texts(self) -> Any:
-        if not len(self):
-            return pa.array([], pa.string())
-        texts, places = [], []
-        for where, rows in self._by_source():
-            unique, inverse = np.unique(self.row[where], return_inverse=True)
-            texts.append(to_json(rows, unique).take(pa.array(inverse)))
-            places.append(where)
-        order = np.argsort(np.concatenate(places))
-        return pa.concat_arrays(texts).take(pa.array(order))
 
     def consolidate(self) -> Deltas:
         """Equal rows of one (seq, subscription) cancel or add up; -1 before +1, in order of seq.

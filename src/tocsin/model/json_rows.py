@@ -50,11 +50,10 @@ def to_json(rows: Rows, index: Index | None = None) -> Any:
     """One JSON object per row (of `index`, or all), as an Arrow array of strings."""
     if rows.sparse or len(rows.names) < len(rows.columns):  # which names occur differs by row
         return pa.array([row_json(row) for row in rows.to_dicts(index)], pa.string())
-    if index is not None:
-        rows = rows.take(index)
     if not rows.columns:
-        return pa.array(["{}"] * len(rows), pa.string())
-    pieces = [pc.binary_join_element_wise(json.dumps(n), _values(v), ":") for n, v in rows.columns]
+        return pa.array(["{}"] * (len(rows) if index is None else len(index)), pa.string())
+    vectors = ((n, v if index is None else v.take(index)) for n, v in rows.columns)
+    pieces = [pc.binary_join_element_wise(json.dumps(n), _values(v), ":") for n, v in vectors]
     return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*pieces, ","), "}", "")
 
 
@@ -78,7 +77,8 @@ def _values(vector: Vector) -> Any:
         else:
             out = pc.binary_join_element_wise('"', text, '"', "")
     elif vector.type is Type.DOUBLE:
-        out = pa.array([_number(v) for v in vector.values.tolist()], pa.string())
+        numbers = map(repr, vector.values.tolist())
+        out = pa.array([f'"{_SPECIAL[n]}"' if n in _SPECIAL else n for n in numbers], pa.string())
     elif vector.type is Type.BIGINT:
         out = pa.array(vector.values, pa.int64()).cast(pa.string())
     elif vector.type is Type.BOOLEAN:
@@ -88,11 +88,6 @@ def _values(vector: Vector) -> Any:
             [json.dumps(v.isoformat()) if v is not None else None for v in vector.to_list()], pa.string()
         )
     return pc.if_else(pa.array(vector.valid), out, "null")
-
-
-def _number(value: float) -> str:
-    text = repr(value)
-    return f'"{_SPECIAL[text]}"' if text in _SPECIAL else text
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
-"""Texts that stay in Arrow until one is read, and texts by number.
+"""Texts by number.
 
 >>> texts = Texts(pa.array(["price", "color"]))
->>> texts[1], len(texts), texts[:1]
-('color', 2, ('price',))
 >>> numbers = TextNumbers()
 >>> numbers.add(texts).tolist(), numbers.find(["color", "size"]).tolist(), list(numbers)
 ([0, 1], [1, -1], ['price', 'color'])
@@ -11,43 +9,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import pairwise
-from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model._kernels import find_texts, put_texts
-from tocsin.model.buffers import to_arrow, unwritable
+from tocsin.model.buffers import Texts, laid_out, unwritable
 
-__all__ = ["TextNumbers", "Texts", "laid_out"]
-
-
-class Texts(Sequence[str]):
-    """A sequence of texts over an Arrow array without nulls; Python strings are made at first use."""
-
-    def __init__(self, array: Any, *, are_distinct: bool = False) -> None:
-        self.array = array
-        self.are_distinct = are_distinct  # if it is known
-
-    @cached_property
-    def _list(self) -> tuple[str, ...]:
-        return tuple(self.array.to_pylist())
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, at: int | slice) -> str | tuple[str, ...]:
-        return self._list[at]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._list)
+__all__ = ["TextNumbers"]
 
 
 class TextNumbers:
@@ -121,14 +92,3 @@ class TextNumbers:
     def _check(self) -> None:
         assert self.find(list(self)).tolist() == list(range(self._count))
         assert (self._table >= 0).sum() == self._count <= len(self._table) // 2
-
-
-def laid_out(texts: Sequence[str] | NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Where each text begins, and all bytes concatenated."""
-    array: Any = texts.array if isinstance(texts, Texts) else to_arrow(texts, pa.large_string())
-    array = array.cast(pa.large_string())
-    _, offsets, data = array.buffers()
-    if offsets is None or not len(array):
-        return np.zeros(1, np.int64), np.empty(0, np.uint8)
-    start = np.frombuffer(offsets, np.int64, len(array) + 1, 8 * array.offset)
-    return start, np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)

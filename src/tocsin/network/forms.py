@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from tocsin.join.signature import KeySpec, Numbering
 from tocsin.join.tables import key_codes
+from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes
 from tocsin.model.message import GREATEST, LEAST, MessageKind, Messages, Regions
 from tocsin.model.schema import Type
-from tocsin.model.texts import TextNumbers, laid_out
+from tocsin.model.texts import TextNumbers
 from tocsin.network.batches import MAX_BOXES
 from tocsin.network.rows import RowIds, TableChanges, texts_of, version_slots
 from tocsin.predicate.codes import text_hashes

@@ -26,10 +26,9 @@ from tocsin.language.conditions import check_rlike
 from tocsin.language.literals import read_text
 from tocsin.language.predicates import OPERATORS, flat_column, predicate_lists, row_conditions
 from tocsin.language.rewrite import normalise
-from tocsin.model.buffers import to_arrow, to_numpy
+from tocsin.model.buffers import Texts, to_arrow, to_numpy
 from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Field, Stream, Table, Type
-from tocsin.model.texts import Texts
 from tocsin.predicate.codes import (
     COMPARISONS,
     CodePositions,

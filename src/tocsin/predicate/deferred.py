@@ -26,10 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tocsin.language.predicates import predicate_lists
-from tocsin.model.buffers import to_arrow, to_numpy
+from tocsin.model.buffers import Texts, laid_out, to_arrow, to_numpy
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table, Type
-from tocsin.model.texts import Texts, laid_out
 from tocsin.predicate.codes import COMPARISONS, comparisons, locate_numbers
 from tocsin.predicate.columnar import flat_predicates
 from tocsin.predicate.conjunctions import Conjunctions, Names, dimension_key

@@ -35,10 +35,11 @@ from typing import Any
 import numpy as np
 
 from tocsin.language.algebra import Column, Query
+from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Rows, column_codes, renumbered
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
-from tocsin.model.texts import TextNumbers, laid_out
+from tocsin.model.texts import TextNumbers
 from tocsin.rank._kernels.extremes import Objects
 from tocsin.rank.extremes import DistinctRanges
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
