@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.spark import Pipeline, session
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 
 DDL = """CREATE STREAM hits (page BIGINT, n BIGINT, at TIMESTAMP);
 CREATE STREAM buys (page BIGINT, n BIGINT, at TIMESTAMP)"""

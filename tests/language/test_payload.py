@@ -5,7 +5,7 @@ from __future__ import annotations
 from tocsin.engine import Engine
 from tocsin.language.ddl import parse_definitions
 from tocsin.model.schema import Table
-from tocsin.spark.versions.placement import continues, relations_of
+from tocsin.spark.versions.batch import continues, relations_of
 
 PLAIN = "CREATE TABLE pictures (id BIGINT, score DOUBLE, `a photo` STRING, PRIMARY KEY (id))"
 TEXT = f"{PLAIN} PAYLOAD (`a photo`)"

@@ -25,9 +25,8 @@ from tocsin.spark.stages import route as routing
 from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
 from tocsin.spark.stages.steps import PipelinePaths
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA
+from tocsin.spark.versions.batch import Layout, Pins
 from tocsin.spark.versions.blocks import as_table
-from tocsin.spark.versions.pins import Pins
-from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
 
 

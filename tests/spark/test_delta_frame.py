@@ -10,7 +10,7 @@ from tests.spark.workload import DDL, Embedded, World, emitted, subscriptions
 from tocsin.errors import TocsinError
 from tocsin.spark import Versions, deltas
 from tocsin.spark.spark_hash import key_of, spark_hash
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 
 pytestmark = pytest.mark.spark
 LAYOUT = Layout(tables=2, joins=2, subscriptions=2)

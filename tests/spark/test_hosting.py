@@ -35,8 +35,8 @@ from tocsin.spark.hosting.protocol import PeerClosed, receive, send
 from tocsin.spark.stages import processors
 from tocsin.spark.stages.steps import PipelinePaths, ShardStep
 from tocsin.spark.stages.wire import CHANGES, pack
+from tocsin.spark.versions.batch import Layout
 from tocsin.spark.versions.blocks import as_table
-from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
 
 LAYOUT = Layout(tables=2, joins=1, subscriptions=1)

@@ -9,8 +9,8 @@ import pytest
 
 from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import DDL, Embedded, World, subscriptions
-from tocsin.spark.stages.key_order import FEW, KeyOrder
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.stages.table_shard import FEW, KeyOrder
+from tocsin.spark.versions.batch import Layout
 
 LAYOUT = Layout(tables=2, joins=3, subscriptions=2)
 DDL_T = "CREATE TABLE t (a BIGINT, b BIGINT, PRIMARY KEY (a)); CREATE STREAM s (x BIGINT)"

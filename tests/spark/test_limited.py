@@ -19,7 +19,7 @@ from tocsin.errors import SubscriptionError
 from tocsin.limits.groups import RefreshGroups
 from tocsin.model.delta import Deltas
 from tocsin.spark.stages import limited_shard
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 from tocsin.spark.versions.store import Versions
 
 LAYOUT = Layout(2, 2, 2)

@@ -20,7 +20,7 @@ from tocsin.engine import Engine, Rooms
 from tocsin.limits.groups import RefreshGroups
 from tocsin.spark import Pipeline
 from tocsin.spark.hosting.client import host_stats
-from tocsin.spark.versions.pins import Pins
+from tocsin.spark.versions.batch import Pins
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

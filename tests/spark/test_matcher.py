@@ -11,8 +11,8 @@ import pyarrow as pa
 from tocsin.engine import Engine
 from tocsin.spark.matcher import mapped_filters, micros_of, stream_filters
 from tocsin.spark.sharded_match import IndexShard, visits
+from tocsin.spark.versions.batch import relations_of
 from tocsin.spark.versions.blocks import predicate_block, template_block, text_block
-from tocsin.spark.versions.placement import relations_of
 from tocsin.spark.versions.store import Versions, draft
 
 DDL = "CREATE STREAM hits; CREATE STREAM s (a BIGINT, b STRING)"

@@ -16,7 +16,7 @@ from tocsin.errors import TocsinError
 from tocsin.model.json_rows import row_json
 from tocsin.spark import Pipeline
 from tocsin.spark.messages import MessageReader
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 from tocsin.spark.versions.store import Versions
 
 LAYOUT = Layout(tables=2, joins=3, subscriptions=2)

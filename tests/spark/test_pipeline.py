@@ -17,7 +17,7 @@ from tocsin.spark import Pipeline
 from tocsin.spark.pipeline import query_of
 from tocsin.spark.sessions import ensure_state
 from tocsin.spark.sinks import MemorySink
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

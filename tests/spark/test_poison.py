@@ -11,7 +11,7 @@ from tests.spark.simulated import Simulated
 from tests.spark.workload import DDL, Embedded, World, emitted, subscriptions
 from tocsin.spark import Pipeline
 from tocsin.spark.sinks import MemorySink
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -22,7 +22,7 @@ from tocsin.model.json_rows import row_json
 from tocsin.network.connect import connect
 from tocsin.spark.serving import serve_sink
 from tocsin.spark.stages.deliver import DELTA_SCHEMA
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 from tocsin.spark.versions.store import Versions
 
 SCHEMA = DELTA_SCHEMA.append(pa.field("data", pa.binary()))

@@ -12,8 +12,8 @@ import pytest
 from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.workload import DDL, SHAPES, Embedded, World, contents, subscriptions
 from tocsin.engine import Engine
+from tocsin.spark.versions.batch import Layout, placement_of
 from tocsin.spark.versions.blocks import predicate_block, template_block
-from tocsin.spark.versions.placement import Layout, placement_of
 from tocsin.spark.versions.store import Versions, draft
 
 LAYOUT = Layout(tables=2, joins=3, subscriptions=2)

@@ -27,9 +27,8 @@ from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
 from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE_SCHEMA, pack
 from tocsin.spark.storage.store import open_store
+from tocsin.spark.versions.batch import Layout, Pins
 from tocsin.spark.versions.blocks import as_table
-from tocsin.spark.versions.pins import Pins
-from tocsin.spark.versions.placement import Layout
 from tocsin.spark.versions.store import Versions
 
 DELTAS = st.lists(

@@ -10,11 +10,12 @@ import pytest
 from tests.spark.simulated import Simulated, clear_live_shards
 from tests.spark.test_shard_logic import compare
 from tests.spark.workload import DDL, Embedded, World, subscriptions
+from tocsin.model.schema import Field, Table, Type
 from tocsin.spark.hosting.engines import LiveShards
 from tocsin.spark.stages import processors
 from tocsin.spark.stages.shard_logic import BLOB, row_blobs
 from tocsin.spark.stages.wire import unpack
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout
 
 LAYOUT = Layout(tables=2, joins=3, subscriptions=2)
 BY_SIZE = """
@@ -24,12 +25,13 @@ CREATE TABLE b (id BIGINT, k BIGINT, y DOUBLE, PRIMARY KEY (id))
 
 
 def test_large_tables_are_written_in_pieces():
+    table = Table("t", (Field("a", Type.BIGINT),), key=("a",))
     rows = pa.table({"a": np.arange(5_000_000)})
-    blobs = row_blobs(rows, table="t")
+    blobs = row_blobs(rows, table)
     assert len(blobs) == 5
     assert max(map(len, blobs)) < BLOB
     assert pa.concat_tables([unpack(blob)[1] for blob in blobs]).equals(rows)
-    assert row_blobs(rows[:0], table="t") == []
+    assert row_blobs(rows[:0], table) == []
 
 
 def written(run: Simulated, changes=()) -> int:

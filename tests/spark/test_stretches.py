@@ -14,8 +14,8 @@ from tests.spark.workload import DDL, Embedded, World, contents
 from tocsin.model.schema import Type
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.spark.versions import store as storing
+from tocsin.spark.versions.batch import Layout, load_placement
 from tocsin.spark.versions.blocks import template_block
-from tocsin.spark.versions.placement import Layout, load_placement
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.stretches import PARTS, RangeColumn, cuts_of, hull, place_ranges
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tocsin.errors import SubscriptionError, TocsinError
+from tocsin.spark.versions.batch import Layout, Pin, Pins, load_placement
 from tocsin.spark.versions.blocks import SubscriptionRow, as_table
-from tocsin.spark.versions.pins import Pin, Pins
-from tocsin.spark.versions.placement import Layout, load_placement
 from tocsin.spark.versions.store import Versions
 
 DDL = "CREATE STREAM s (a BIGINT)"

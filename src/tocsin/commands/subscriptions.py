@@ -23,9 +23,9 @@ from tocsin.commands.subscription_files import number_statements, split_statemen
 from tocsin.commands.validate import is_definition
 from tocsin.errors import SubscriptionError, UsageError
 from tocsin.spark.storage.store import open_store
+from tocsin.spark.versions.batch import pinned_versions
 from tocsin.spark.versions.blocks import SubscriptionBlock, text_block
 from tocsin.spark.versions.changelog import blocks_in
-from tocsin.spark.versions.pins import pinned_versions
 from tocsin.spark.versions.store import Version, Versions
 from tocsin.spark.versions.subscription_sets import SubscriptionSet, check
 

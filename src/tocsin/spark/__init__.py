@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tocsin.spark.serving import serve_sink
     from tocsin.spark.sessions import session
     from tocsin.spark.sinks import MemorySink
-    from tocsin.spark.versions.placement import Layout
+    from tocsin.spark.versions.batch import Layout
     from tocsin.spark.versions.store import Versions
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Layout": "versions.placement",
+    "Layout": "versions.batch",
     "MemorySink": "sinks",
     "MessageReader": "messages",
     "Pipeline": "pipeline",

@@ -42,8 +42,8 @@ from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.rows import ADDRESSED, RowOpener, address
 from tocsin.spark.stages.steps import MESSAGE, Layout, PipelinePaths
 from tocsin.spark.storage.store import Store, open_store, spark_address
+from tocsin.spark.versions.batch import ShardPlacement, load_placement
 from tocsin.spark.versions.blocks import blocks_of, definitions, subscribe
-from tocsin.spark.versions.placement import ShardPlacement, load_placement
 from tocsin.spark.versions.store import Versions
 from tocsin.spark.versions.subscription_sets import trial_engine
 

@@ -47,9 +47,8 @@ from tocsin.spark.sharded_match import LISTS, AttributeRoutes, IndexShard
 from tocsin.spark.stages.route import utc_now
 from tocsin.spark.stages.wire import unpack
 from tocsin.spark.storage.store import open_store
+from tocsin.spark.versions.batch import Pin, Pins, relations_of
 from tocsin.spark.versions.blocks import BlockKind, SubscriptionBlock
-from tocsin.spark.versions.pins import Pin, Pins
-from tocsin.spark.versions.placement import relations_of
 from tocsin.spark.versions.store import Version, Versions, draft
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 from tocsin.store.database import find_relation

@@ -5,8 +5,8 @@
     versions ─┘           (stage 1)      (stage 2)                   └─► dead letters
 
 It is one streaming query with one checkpoint. The log of subscription versions is its second source, so that
-a new version alone starts a batch. `stages/shard_logic.py` says what a shard does, `versions/placement.py`
-which shard does what, `versions/pins.py` how all processes agree on the version of a batch.
+a new version alone starts a batch. `stages/shard_logic.py` says what a shard does, `versions/batch.py`
+which shard does what, `versions/batch.py` how all processes agree on the version of a batch.
 
 Delivery is effectively once: a batch that is replayed after a crash finds its pin and its state unchanged,
 computes the same deltas, and overwrites what it wrote (`stages/deliver.py`, `sinks/`).
@@ -38,10 +38,9 @@ from tocsin.spark.stages.route import Clock, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
 from tocsin.spark.stages.steps import PipelinePaths
 from tocsin.spark.storage.store import Store, address_of, open_store, spark_address
+from tocsin.spark.versions.batch import Layout, Pins, continues, relations_of
 from tocsin.spark.versions.blocks import SubscriptionBlock, blocks_of, definitions
 from tocsin.spark.versions.changelog import ChangeLog, apply_rows, write_rejected
-from tocsin.spark.versions.pins import Pins
-from tocsin.spark.versions.placement import Layout, continues, relations_of
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["Pipeline"]

@@ -71,9 +71,11 @@ def shards_of(columns: Sequence[Any], count: int) -> NDArray[np.int64]:
         if array.null_count:
             valid = array.is_valid().to_numpy(zero_copy_only=False)
             absent |= ~valid
-            mixed[valid] = mix(mixed[valid] * _STEP + _hashes(array.drop_null()))
+            bits, tag = _bits(array.drop_null())
+            mixed[valid] = mix(mixed[valid] * _STEP + mix(bits) + tag)
         else:
-            mixed = mix(mixed * _STEP + _hashes(array))
+            bits, tag = _bits(array)
+            mixed = mix(mixed * _STEP + mix(bits) + tag)
     found = ((mixed >> np.uint64(32)) % np.uint64(count)).astype(np.int64)
     return np.where(absent, -1, found)
 
@@ -83,27 +85,27 @@ def shard_of_text(text: str, count: int) -> int:
     return zlib.crc32(text.encode()) % count
 
 
-def _hashes(array: Any) -> Hashes:
-    """A hash per value, equal for equal values: NaN equals NaN, a whole double equals its integer."""
+def _bits(array: Any) -> tuple[Hashes, np.uint64]:
+    """64 bits per value and the tag of its kind, equal for equal values: NaN and NaN, 1.0 and 1."""
     kind = array.type
     if pt.is_integer(kind):
-        return mix(array.to_numpy().astype(np.int64).view(np.uint64)) + _NUMBER
+        return array.to_numpy().astype(np.int64).view(np.uint64), _NUMBER
     if pt.is_floating(kind):
         values = array.to_numpy().astype(np.float64)
         whole = (np.trunc(values) == values) & (values >= -(2.0**63)) & (values < 2.0**63)
         bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
         integers = np.where(whole, values, 0).astype(np.int64).view(np.uint64)
-        return mix(np.where(whole, integers, bits)) + _NUMBER
+        return np.where(whole, integers, bits), _NUMBER
     if pt.is_boolean(kind):
-        return mix(array.to_numpy(zero_copy_only=False).astype(np.uint64)) + _TRUTH
+        return array.to_numpy(zero_copy_only=False).astype(np.uint64), _TRUTH
     if pt.is_date(kind):
         days = array.cast(pa.date32()).view(pa.int32()).to_numpy()
-        return mix((days * np.int64(_DAY)).view(np.uint64)) + _TIME
+        return (days * np.int64(_DAY)).view(np.uint64), _TIME
     if pt.is_timestamp(kind):
         micros = array.cast(pa.timestamp("us", kind.tz)).view(pa.int64()).to_numpy()
-        return mix(micros.view(np.uint64)) + _TIME
+        return micros.view(np.uint64), _TIME
     crcs = (zlib.crc32(text.encode()) for text in array.to_pylist())
-    return mix(np.fromiter(crcs, np.uint64, len(array))) + _TEXT
+    return np.fromiter(crcs, np.uint64, len(array)), _TEXT
 
 
 def mix(numbers: Hashes) -> Hashes:

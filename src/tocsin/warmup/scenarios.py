@@ -206,8 +206,8 @@ def _spark_matching() -> None:
     """What workers of `tocsin.spark.match` do: map indexes of versions from files, whole and in shards."""
     from tocsin.spark.matcher import mapped_filters, stream_filters
     from tocsin.spark.sharded_match import IndexShard, visits
+    from tocsin.spark.versions.batch import relations_of
     from tocsin.spark.versions.blocks import predicate_block, text_block
-    from tocsin.spark.versions.placement import relations_of
     from tocsin.spark.versions.store import Versions
 
     rng, catalog = _random(), relations_of("CREATE STREAM hits")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tocsin.cli import app
 from tocsin.lab.chaos.run import ChaosResult, ChaosRun, batches_of, compare
 from tocsin.lab.chaos.workload import ChaosWorkload, ExpectedDeltas, PinnedBatch, contents_of
-from tocsin.spark.versions.pins import Pin
+from tocsin.spark.versions.batch import Pin
 
 WORKLOAD = ChaosWorkload(seed=5, files=4, size=30, subscriptions=24, turnover=3)
 

@@ -19,7 +19,7 @@ from tocsin.errors import TocsinError
 from tocsin.lab.chaos.object_store import BUCKET, object_store
 from tocsin.spark.storage.cache import LocalCache, local_cache
 from tocsin.spark.storage.store import Store, address_of, open_store, spark_address
-from tocsin.spark.versions.pins import Pins, pinned_versions
+from tocsin.spark.versions.batch import Pins, pinned_versions
 from tocsin.spark.versions.store import LOGGED, Versions
 
 

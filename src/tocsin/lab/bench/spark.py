@@ -35,8 +35,8 @@ from tocsin.lab.bench.match import checksum
 from tocsin.match.index import Auto
 from tocsin.spark import match, session
 from tocsin.spark.matcher import mapped_filters
+from tocsin.spark.versions.batch import relations_of
 from tocsin.spark.versions.blocks import predicate_block
-from tocsin.spark.versions.placement import relations_of
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["KINDS", "Say", "SparkResult", "SparkSetting", "measure_filters", "measure_spark", "show_results"]

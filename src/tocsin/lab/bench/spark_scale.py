@@ -43,11 +43,11 @@ from tocsin.model.json_rows import row_json
 from tocsin.spark.hosting.engines import LiveShards
 from tocsin.spark.spark_hash import name_of
 from tocsin.spark.stages.deliver import DELTA_SCHEMA, open_all
-from tocsin.spark.stages.route import routed
+from tocsin.spark.stages.route import route
 from tocsin.spark.stages.steps import Layout, PipelinePaths, ShardMessageKind, ShardStep, StateMeta
 from tocsin.spark.stages.wire import CHANGES
+from tocsin.spark.versions.batch import Pin
 from tocsin.spark.versions.blocks import SubscriptionBlock, template_block
-from tocsin.spark.versions.pins import Pin
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["SHAPES", "SHARDS", "ScaleSetting", "measure_scale", "plot_scale", "show_scale"]
@@ -269,7 +269,7 @@ class _ScaledShards:
         slowest = 0.0
         for part in parts:
             began = time.process_time()
-            out = list(routed(iter([part]), self.paths, pin))
+            out = list(route(iter([part]), self.paths, pin=pin))
             slowest = max(slowest, time.process_time() - began)
             for message in (row for batch in out for row in batch.to_pylist()):
                 box = inboxes[name_of(message["shard"])]
@@ -291,7 +291,7 @@ class _ScaledShards:
                 continue
             began = time.process_time()
             step = ShardStep(self.paths, stage, name, self.metas.get(name), messages)
-            result = self.live.step(step, lambda _: ())
+            result = self.live.run(step, self.live.take(step), lambda _: ())
             slowest = max(slowest, time.process_time() - began)
             self.metas[name] = result.meta
             for message in result.messages:

@@ -54,8 +54,7 @@ from tocsin.lab.chaos.workload import (
 from tocsin.spark.pipeline import query_of
 from tocsin.spark.sources import TEXTS
 from tocsin.spark.storage.store import open_store
-from tocsin.spark.versions.pins import Pins, pinned_versions
-from tocsin.spark.versions.placement import Layout
+from tocsin.spark.versions.batch import Layout, Pins, pinned_versions
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["VICTIMS", "ChaosResult", "ChaosRun", "KillPlan", "compare", "kill_plan"]

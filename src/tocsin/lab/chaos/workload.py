@@ -32,7 +32,7 @@ from tocsin.model.change import ChangeBatch
 from tocsin.model.delta import Delta, Deltas
 from tocsin.model.json_rows import row_json
 from tocsin.reference import evaluate
-from tocsin.spark.versions.pins import Pin
+from tocsin.spark.versions.batch import Pin
 
 __all__ = ["DDL", "ChaosWorkload", "DeltaBag", "ExpectedDeltas", "PinnedBatch", "contents_of", "delta_bag"]
 

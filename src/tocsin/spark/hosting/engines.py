@@ -15,7 +15,6 @@ bounded number of times however long the pipeline runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import NamedTuple
@@ -23,8 +22,7 @@ from uuid import uuid4
 
 from tocsin.errors import TocsinError
 from tocsin.spark.stages.limited_shard import LimitedShard
-from tocsin.spark.stages.query_shard import QueryShard
-from tocsin.spark.stages.shard_logic import Shard
+from tocsin.spark.stages.shard_logic import QueryShard, Shard
 from tocsin.spark.stages.steps import (
     SHORT,
     Blobs,
@@ -36,9 +34,7 @@ from tocsin.spark.stages.steps import (
 )
 from tocsin.spark.stages.table_shard import TableShard
 from tocsin.spark.stages.wire import unpack
-from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import LIMITED, load_placement
-from tocsin.spark.versions.store import Versions
+from tocsin.spark.versions.batch import LIMITED, Pin, ShardPlacement, load_placement
 
 __all__ = ["LiveShards", "StepCounters"]
 
@@ -63,10 +59,14 @@ class StepCounters:
 
 
 class Taken(NamedTuple):
-    """A cached shard, if there is one, and the number of the first blob that it lacks, if any."""
+    """A cached shard, and the number of the first blob that it lacks, if any; and the placement of its state.
+
+    None of a shard that is not cached, and of a version that is no longer on disk.
+    """
 
     shard: Shard | None
     first: int | None
+    before: ShardPlacement | None
 
 
 class LiveShards:
@@ -79,49 +79,52 @@ class LiveShards:
     def __len__(self) -> int:
         return len(self._cache)
 
-    def step(self, step: ShardStep, blobs: Blobs) -> ShardResult:
-        """Run a step; `blobs` is called only if the engine is not cached as it was before the step."""
-        taken = self.take(step)
-        return self.run(step, taken, () if taken.first is None else blobs(taken.first))
-
     def take(self, step: ShardStep) -> Taken:
         """Remove the shard of a step from the cache, and say which blobs of the state it lacks."""
         token, shard, _ = self._cache.pop((step.paths, step.name), ("", None, 0.0))
         meta = step.meta
         if meta is None:
             self.counters.made += 1
-            return Taken(_new(step), None)
-        if shard is None or not _has_version(step.paths, meta):
-            return Taken(None, 0)
-        if token == meta.token:
-            return Taken(shard, None)
+            return Taken(_new(step), None, None)
+        try:
+            before = load_placement(step.paths.versions, meta.version, step.paths.layout)
+        except TocsinError:
+            return Taken(None, 0, None)
+        if meta.uuid not in ("", before.uuid):
+            return Taken(None, 0, None)
+        if shard is not None and token == meta.token:
+            return Taken(shard, None, before)
         first = meta.since_token(token)
-        if first is not None and shard.can_catch_up(
-            load_placement(step.paths.versions, meta.version, step.paths.layout)
-        ):
-            return Taken(shard, first)
-        return Taken(None, 0)
+        if shard is not None and first is not None and shard.can_catch_up(before):
+            return Taken(shard, first, before)
+        return Taken(None, 0, before)
 
-    def run(self, step: ShardStep, taken: Taken, blobs: Iterable[bytes]) -> ShardResult:
-        """Run the step with what `take` returned, and cache the shard under its new token."""
+    def run(self, step: ShardStep, taken: Taken, blobs: Blobs) -> ShardResult:
+        """Run the step with what `take` returned, and cache the shard under its new token.
+
+        `blobs` is called only if the shard lacks some.
+        """
         facts, _ = unpack(step.messages[ShardMessageKind.TICK][0])
         pin = Pin(int(facts["version"]), int(facts["seq"]), int(facts["micros"]))
         counters, began = self.counters, monotonic()
+        placement = load_placement(step.paths.versions, pin.version, step.paths.layout)
         shard = taken.shard
         if taken.first is not None:
             self._cache.pop((step.paths, step.name), None)  # another task's: never two of one shard
+            assert step.meta is not None
+            then = Pin(step.meta.version, 0, step.meta.micros)
             if shard is None:
-                shard = _rebuilt(step, pin, blobs)
+                # Someone removed the versions and started again: keep rows, all subscriptions count as new.
+                shard = _new(step)
+                shard.restore(taken.before or placement.tables_alone(), then.time, blobs(0))
                 counters.rebuilds += 1
             else:
-                assert step.meta is not None
-                placement = load_placement(step.paths.versions, step.meta.version, step.paths.layout)
-                shard.catch_up(placement, Pin(step.meta.version, 0, step.meta.micros), blobs)
+                assert taken.before is not None
+                shard.catch_up(taken.before, then, blobs(taken.first))
                 counters.caught_up += 1
             counters.rebuild_seconds += monotonic() - began
             began = monotonic()
         assert shard is not None
-        placement = load_placement(step.paths.versions, pin.version, step.paths.layout)
         output = shard.step(placement, pin, step.messages)
         counters.steps += 1
         counters.step_seconds += monotonic() - began
@@ -131,7 +134,7 @@ class LiveShards:
         count = before.blobs + len(output.blobs)
         replace = (
             output.rewrite
-            or (step.meta is not None and not _has_version(step.paths, step.meta))
+            or (step.meta is not None and taken.before is None)
             or count > shard.most_blobs
             or since > max(SMALL, before.snapshot)
             or shard.is_mostly_stale()
@@ -173,29 +176,3 @@ def _new(step: ShardStep) -> Shard:
     if step.stage != "table":
         kind = LimitedShard if step.name.startswith(LIMITED) else QueryShard
     return kind(step.name, step.paths.layout, step.paths.output)
-
-
-def _has_version(paths: PipelinePaths, meta: StateMeta) -> bool:
-    """Whether the version of a state is still the one on disk."""
-    try:
-        uuid = Versions(paths.versions).manifest(meta.version)["uuid"]
-    except TocsinError:
-        return False
-    return meta.uuid in ("", uuid)
-
-
-def _rebuilt(step: ShardStep, pin: Pin, blobs: Iterable[bytes]) -> Shard:
-    """The shard that a state describes.
-
-    If its version no longer exists (someone removed the directory of versions and started again), only the
-    rows of its tables are kept, and all subscriptions of the batch count as new.
-    """
-    paths, meta = step.paths, step.meta
-    assert meta is not None
-    exists = _has_version(paths, meta)
-    placement = load_placement(paths.versions, meta.version if exists else pin.version, paths.layout)
-    if not exists:
-        placement = placement.tables_alone()
-    shard = _new(step)
-    shard.restore(placement, Pin(meta.version, 0, meta.micros).time, blobs)
-    return shard

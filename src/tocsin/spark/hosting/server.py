@@ -117,7 +117,7 @@ class HostServer:
             send(connection, {"answer": "blobs", "first": taken.first})
             _, blobs = receive(connection)
         with self._engines:
-            result = self._live.run(step, taken, blobs)
+            result = self._live.run(step, taken, lambda first: blobs)
         messages = [[message.shard, message.kind] for message in result.messages]
         answer = {
             "answer": "done",

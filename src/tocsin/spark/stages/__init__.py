@@ -3,7 +3,8 @@
     changes ─ route ─► TableShards ─► QueryShards ─► deliver ─► sinks
               route.py   processors.py (Spark), shard_logic.py (no Spark)   deliver.py
 
-`table_shard.py` and `query_shard.py` are the two kinds of shards; `key_order.py` decides what is late.
+`table_shard.py` has the first kind of shards, `shard_logic.py` what all share and the second kind,
+`limited_shard.py` those of the second kind that keep windows and buffers.
 
 `described.py` and `numbers.py` describe a batch by messages instead of deltas, if that is the output.
 `steps.py` defines the messages between them, `wire.py` the tables in these.

@@ -51,8 +51,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tocsin.spark.progress import IN, OUT
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import DEAD_LETTERS, unpack
-from tocsin.spark.versions.pins import Pins
-from tocsin.spark.versions.placement import load_placement
+from tocsin.spark.versions.batch import Pins, load_placement
 
 if TYPE_CHECKING:
     from tocsin.spark.sinks import Sink

@@ -41,8 +41,8 @@ from tocsin.spark.sharding import ShardKey
 from tocsin.spark.stages.numbers import StableNumbers
 from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import pack
+from tocsin.spark.versions.batch import ShardPlacement
 from tocsin.spark.versions.blocks import BlockKind, SubscriptionBlock, split_timed
-from tocsin.spark.versions.placement import ShardPlacement
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 

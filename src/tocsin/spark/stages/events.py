@@ -16,8 +16,7 @@ from tocsin.spark.stages.route import Clock, current_batch, current_query, utc_n
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.table_shard import TableShard
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
-from tocsin.spark.versions.pins import Pin, Pins
-from tocsin.spark.versions.placement import load_placement
+from tocsin.spark.versions.batch import Pin, Pins, load_placement
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["filter_events"]

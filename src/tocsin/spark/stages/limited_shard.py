@@ -31,12 +31,10 @@ from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.streams import StreamJoins
 from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
-from tocsin.spark.stages.query_shard import QueryShard
-from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, ShardOutput
+from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, QueryShard, ShardOutput
 from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import NO_ROWS, pack, unpack
-from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import ShardPlacement
+from tocsin.spark.versions.batch import Pin, ShardPlacement
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 __all__ = ["LimitedShard"]
@@ -118,8 +116,11 @@ class LimitedShard(QueryShard):
         kept = (*stats["windows"].values(), *stats["streams"].values())
         return sum(stats["rows"].values()) + sum(one["rows"] for one in kept)
 
-    def _record(self, batches: Mapping[str, pa.Table]) -> list[bytes]:
-        """One blob that repeats the batch; none if only time has passed, unless conditions look at it."""
+    def _record(self, loads: Iterable[tuple[str, pa.Table]], batches: Mapping[str, pa.Table]) -> list[bytes]:
+        """One blob that repeats the batch; none if only time has passed, unless conditions look at it.
+
+        None of the rows that were loaded: a new version writes a snapshot.
+        """
         if not batches and not self._asked and not self._defers():
             return []
         self._written += sum(map(len, batches.values()))
@@ -140,9 +141,6 @@ class LimitedShard(QueryShard):
 
     def can_catch_up(self, placement: ShardPlacement) -> bool:
         return False  # a step is repeated whole, with the deltas that it holds back
-
-    def _record_loads(self, loads: Iterable[tuple[str, pa.Table]]) -> list[bytes]:
-        return []  # a new version writes a snapshot
 
     def _must_rewrite(self, placement: ShardPlacement) -> bool:
         """A step is repeated under the subscriptions that it had: others begin with a snapshot."""
@@ -194,7 +192,7 @@ class LimitedShard(QueryShard):
             output.messages.append(ShardMessage("", ShardMessageKind.COUNTS, pack(NO_ROWS, **facts)))
         return output
 
-    def _refreshed(self, old: ShardPlacement) -> Deltas:
+    def _refreshed(self, old: ShardPlacement) -> list[Deltas]:
         new = [id for id, version in self.placement.asked.items() if version > old.version]
         mine = self.subscriptions(self.placement).only(np.array(new, np.int64)).ids.tolist() if new else []
         self._asked, found = [id for id in mine if id not in self.left_out], []
@@ -207,7 +205,7 @@ class LimitedShard(QueryShard):
         failed = self._overflowing() if self._defers() else {}
         self.overflows += [reason for id, reason in failed.items() if id not in self._failed]
         self._failed = set(failed)
-        return Deltas.concat(found)
+        return found
 
     def _overflowing(self) -> dict[int, str]:
         """Subscriptions whose condition holds and whose sum overflows, and why."""

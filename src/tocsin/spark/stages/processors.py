@@ -78,7 +78,7 @@ class _Shards(StatefulProcessor):
             last: list[ShardMessage] = []
             if messages:  # it retracts what another shard has now
                 last = self._step(ShardStep(self.paths, self.stage, name, meta, messages)).messages
-            _keeper(self.paths).drop(self.paths, name)
+            (_hosts(self.paths) or _live_shards()).drop(self.paths, name)
             self._blobs.clear()
             self._meta.clear()
             return last
@@ -93,18 +93,22 @@ class _Shards(StatefulProcessor):
         return result.messages
 
     def _step(self, step: ShardStep) -> ShardResult:
-        """Run a step where the live shards are; in this worker, if no host can be had."""
+        """Run a step in a host beside this executor, or in this worker: if none is wanted, or can be had."""
         from tocsin.spark.hosting.client import NoHost
 
         def blobs(first: int) -> Iterator[bytes]:
             return self._read_blobs(step.meta, first)
 
-        try:
-            return _keeper(self.paths).step(step, blobs)
-        except NoHost as error:
-            log.warning("%s", error)
-            _without_hosts.add(self.paths.hosts)
-            return _live_shards().step(step, blobs)
+        hosts = _hosts(self.paths)
+        if hosts is not None:
+            try:
+                return hosts.step(step, blobs)
+            except NoHost as error:
+                log.warning("%s", error)
+                _without_hosts.add(self.paths.hosts)
+        live = _live_shards()
+        live.evict_idle(IDLE)
+        return live.run(step, live.take(step), blobs)
 
     def _read_blobs(self, meta: StateMeta | None, first: int) -> Iterator[bytes]:
         """The blobs of the state, without the first so many."""
@@ -131,19 +135,14 @@ log = logging.getLogger(__name__)
 _without_hosts: set[int | None] = set()  # what was wanted when none could be had
 
 
-def _keeper(paths: PipelinePaths) -> Hosts | LiveShards:
-    """Where this executor's live shards are: in hosts beside it, or in this worker.
+def _hosts(paths: PipelinePaths) -> Hosts | None:
+    """The hosts that have this executor's live shards; None if its workers have them.
 
     Imported late: where Spark only asks for the names of the state, none is needed.
     """
     from tocsin.spark.hosting.client import hosts_for
 
-    found = None if paths.hosts in _without_hosts else hosts_for(paths.hosts)
-    if found is not None:
-        return found
-    live = _live_shards()
-    live.evict_idle(IDLE)
-    return live
+    return None if paths.hosts in _without_hosts else hosts_for(paths.hosts)
 
 
 @lru_cache(maxsize=1)

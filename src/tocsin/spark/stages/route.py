@@ -27,11 +27,10 @@ from tocsin.spark.sharding import shards_of
 from tocsin.spark.spark_hash import key_of
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
-from tocsin.spark.versions.pins import Pin, Pins
-from tocsin.spark.versions.placement import load_placement
+from tocsin.spark.versions.batch import Pin, Pins, load_placement
 from tocsin.spark.versions.store import Versions
 
-__all__ = ["Clock", "current_batch", "current_query", "route", "routed", "table_shards_of", "utc_now"]
+__all__ = ["Clock", "current_batch", "current_query", "route", "table_shards_of", "utc_now"]
 
 Clock = Callable[[], datetime]
 
@@ -41,15 +40,12 @@ def utc_now() -> datetime:
 
 
 def route(
-    batches: Iterable[pa.RecordBatch], paths: PipelinePaths, clock: Clock = utc_now
+    batches: Iterable[pa.RecordBatch], paths: PipelinePaths, clock: Clock = utc_now, pin: Pin | None = None
 ) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: the ticks, then one message per table shard and Arrow batch."""
-    pins = Pins(paths.pins, current_query(paths))
-    yield from routed(batches, paths, pins.pin(current_batch(paths), Versions(paths.versions), clock()))
-
-
-def routed(batches: Iterable[pa.RecordBatch], paths: PipelinePaths, pin: Pin) -> Iterator[pa.RecordBatch]:
-    """The same of a batch whose pin is known."""
+    if pin is None:
+        pins = Pins(paths.pins, current_query(paths))
+        pin = pins.pin(current_batch(paths), Versions(paths.versions), clock())
     tick = pack(NO_ROWS, version=pin.version, seq=pin.seq, micros=pin.micros)
     count = paths.layout.tables
     names = [key_of(str(n)) for n in range(count)]
@@ -61,7 +57,7 @@ def routed(batches: Iterable[pa.RecordBatch], paths: PipelinePaths, pin: Pin) ->
         ],
         schema=MESSAGE_SCHEMA,
     )
-    relations = load_placement(paths.versions, pin.version, paths.layout).relations
+    relations = load_placement(paths.versions, pin.version, paths.layout).by_name
     for batch in batches:
         changes = pa.Table.from_batches([batch])
         changes = changes.filter(pc.invert(changes["wake"])).select(CHANGES.names)
@@ -85,7 +81,8 @@ def table_shards_of(
 ) -> NDArray[np.int64]:
     """The table shard of each change: by its primary key, an event by its seq, any other to any.
 
-    Keys are compared in the types of their columns: two spellings of one instant are one key.
+    `relations` are by name in lower case. Keys are compared in the types of their columns: two
+    spellings of one instant are one key.
     """
     names = changes["table"].combine_chunks().dictionary_encode()
     code = names.indices.fill_null(-1).to_numpy()
@@ -94,8 +91,7 @@ def table_shards_of(
     rows = changes["row"].combine_chunks()
     out = np.zeros(len(changes), np.int64)
     for number, name in enumerate(names.dictionary.to_pylist()):
-        alike = [r for r in relations.values() if r.name.lower() == name.lower()]
-        relation = relations.get(name) or (alike[0] if len(alike) == 1 else None)
+        relation = relations.get(name.lower())
         here = np.flatnonzero(code == number)
         if relation is None:
             continue

@@ -28,7 +28,7 @@ from tocsin.spark.stages.route import current_batch, current_query
 from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import DEAD_LETTERS, pack, unpack
 from tocsin.spark.storage.store import open_store
-from tocsin.spark.versions.pins import Pins
+from tocsin.spark.versions.batch import Pins
 
 __all__ = ["ADDRESSED", "RowOpener", "address"]
 

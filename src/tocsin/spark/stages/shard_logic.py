@@ -9,7 +9,7 @@ Only the table shard of a key knows the row that an update or delete replaces, a
 row leaves and which it enters: a change of the join key is a delete in one shard and an insert in another.
 
 A shard numbers the changes of a batch by position, and restores the senders' seq in its deltas; the engine
-never sees it. Seqs are compared per key alone (`key_order.py`), and events of streams need none: one without
+never sees it. Seqs are compared per key alone (`KeyOrder`), and events of streams need none: one without
 comes before the changes of its batch, under the last seq before it.
 
 When the version of the subscriptions differs from that of the last batch, a shard first
@@ -42,16 +42,15 @@ from tocsin.model.columns import Index
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
-from tocsin.spark.stages.wire import DELTAS, NO_ROWS, pack, unpack
+from tocsin.spark.stages.wire import DEAD_LETTERS, DELTAS, NO_ROWS, pack, unpack
+from tocsin.spark.versions.batch import EMPTY, Pin, ShardPlacement, continues, relations_of
 from tocsin.spark.versions.blocks import subscribe
-from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import EMPTY, ShardPlacement, continues, relations_of
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
 
 if TYPE_CHECKING:
     from tocsin.spark.stages.described import ShardDescriber
 
-__all__ = ["FIRST_OWN_ID", "Shard", "ShardOutput", "SplitDeltas", "fits", "row_blobs"]
+__all__ = ["FIRST_OWN_ID", "QueryShard", "Shard", "ShardOutput", "SplitDeltas", "fits", "row_blobs"]
 
 FIRST_OWN_ID = -(2**63)  # ids of a table shard's own subscriptions, one per table
 BLOB = 8 << 20  # bytes of rows; packed, a half to a quarter of it
@@ -184,12 +183,9 @@ class Shard(ABC):
 
     def snapshot(self) -> list[bytes]:
         """Blobs with all rows, and with the subscriptions that are left out."""
-        tables = ((name, self.engine.rows(name)) for name in sorted(self.tables(self.placement)))
-        blobs = [blob for name, rows in tables for blob in self._blobs(name, rows)]
+        relations = [self.placement.relations[name] for name in sorted(self.tables(self.placement))]
+        blobs = [blob for one in relations for blob in row_blobs(self.engine.rows(one.name), one)]
         return [*blobs, *([self._left_out_blob()] if self.left_out else [])]
-
-    def _blobs(self, name: str, rows: pa.Table) -> list[bytes]:
-        return row_blobs(rows, table=name, definition=str(self.placement.relations[name]))
 
     def _left_out_blob(self) -> bytes:
         """It replaces an earlier one."""
@@ -333,12 +329,93 @@ class Shard(ABC):
         )
 
 
-def row_blobs(rows: pa.Table, **facts: str) -> list[bytes]:
-    """Rows as blobs of at most `BLOB` bytes each (before compression)."""
+class QueryShard(Shard):
+    """Stage 2: evaluates joins for some join keys, or some subscriptions over whole tables."""
+
+    def subscriptions(self, placement: ShardPlacement) -> SubscriptionSet:
+        group = placement.by_shard.get(self.name)
+        return SubscriptionSet() if group is None else group.subscriptions
+
+    def tables(self, placement: ShardPlacement) -> set[str]:
+        group = placement.by_shard.get(self.name)
+        read = set() if group is None else set(group.tables)
+        return {name for name in read if isinstance(placement.relations.get(name), Table)}
+
+    def step(self, placement: ShardPlacement, pin: Pin, messages: Mapping[str, list[bytes]]) -> ShardOutput:
+        """One batch: rows to load, if the version is new, and changes of whole rows."""
+        output, old = ShardOutput(rewrite=self._must_rewrite(placement)), self.placement
+        loads = [
+            (facts["table"], table) for facts, table in map(unpack, messages.get(ShardMessageKind.LOAD, ()))
+        ]
+        before = self.left_out.copy()
+        deltas, split = self._advance(placement, pin, loads)
+        begins = self.describer.began() if self.describer is not None else []
+        tables: dict[str, list[pa.Table]] = {}
+        for facts, table in map(unpack, messages.get(ShardMessageKind.CHANGES, ())):
+            split.seqs.append(table["_seq"].filter(table["_split"]).to_numpy())
+            tables.setdefault(facts["table"], []).append(table.drop_columns(["_split"]))
+        kept: dict[str, pa.Table] = {}
+        end = pin.start_seq
+        if tables:
+            first = self.engine.last_seq + 1
+            batches = {name: pa.concat_tables(parts) for name, parts in sorted(tables.items())}
+            kept, seqs = _numbered(batches, first)
+            applied = self._without_overflow(partial(self.engine.apply_all, kept))  # as one step
+            deltas.append(replace(applied, seq=seqs[applied.seq - first]))
+            if self.describer is not None:
+                self.describer.collect(first, seqs)
+            end = int(seqs[-1])
+        deltas += [found.at(end) for found in self._refreshed(old)]
+        output.blobs = self._record(loads, kept)
+        if self.left_out != before:
+            output.blobs.append(self._left_out_blob())
+        if self.overflows:
+            rows = [{"seq": pin.start_seq, "reason": reason} for reason in self.overflows]
+            letters = pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
+            output.messages.append(ShardMessage("", ShardMessageKind.DEAD_LETTERS, pack(letters)))
+            self.overflows = []
+        output.messages += split.messages(deltas, "", placement.version)
+        if self.describer is not None:
+            output.messages += self.describer.messages(pin.start_seq, begins, placement.version)
+        return output
+
+    def _refreshed(self, old: ShardPlacement) -> list[Deltas]:
+        """The deltas of subscriptions that were asked to be refreshed since an earlier placement."""
+        return []
+
+    def _record(self, loads: Iterable[tuple[str, pa.Table]], batches: Mapping[str, pa.Table]) -> list[bytes]:
+        """The blobs that repeat a batch: loaded rows, and changes of tables, as only these are kept."""
+        kept, relations = self.tables(self.placement), self.placement.relations
+        changes = [(name, table.drop_columns(["_seq"])) for name, table in batches.items() if name in kept]
+        return [blob for name, rows in (*loads, *changes) for blob in row_blobs(rows, relations[name])]
+
+
+def _numbered(batches: dict[str, pa.Table], first: int) -> tuple[dict[str, pa.Table], NDArray[np.int64]]:
+    """The batches in order of seq, numbered by position among all of them; and the seq of each position."""
+    seqs = np.concatenate([table["_seq"].to_numpy() for table in batches.values()])
+    order = np.argsort(seqs, kind="stable")
+    position = np.empty(len(seqs), np.int64)
+    position[order] = np.arange(len(seqs))
+    out, start = {}, 0
+    for name, table in batches.items():
+        here = position[start : start + len(table)]
+        own = np.argsort(here)
+        body = table.drop_columns(["_seq"]).take(pa.array(own))
+        out[name] = body.append_column("_seq", pa.array(first + here[own]))
+        start += len(table)
+    return out, seqs[order]
+
+
+def row_blobs(rows: pa.Table, relation: Table | Stream, kind: str = "table") -> list[bytes]:
+    """Rows of a relation as blobs of at most `BLOB` bytes each (before compression).
+
+    Or what is kept of each of its keys: `kind` is "table" or "order".
+    """
     count = len(rows)
     if not count:
         return []
     step = max(1, BLOB * count // max(1, rows.nbytes))
+    facts = {kind: relation.name, "definition": str(relation)}
     return [pack(rows.slice(at, step), **facts) for at in range(0, count, step)]
 
 

@@ -10,7 +10,7 @@ changes that it must apply.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,21 +19,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.engine import Engine
-from tocsin.errors import BadRow, CatalogError
+from tocsin.errors import BadRow
+from tocsin.model.buffers import laid_out
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, Rows, Vector, column_codes, longer
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Table, quote
-from tocsin.spark.stages.effective import EffectiveChanges
-from tocsin.spark.stages.key_order import KeyOrder, key_hashes, keys_of
+from tocsin.model.schema import Stream, Table, Type, quote
+from tocsin.predicate.codes import text_hashes
+from tocsin.spark.sharding import mix
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, Shard, ShardOutput, fits, row_blobs
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, DEAD_LETTERS, NO_ROWS, pack, unpack
-from tocsin.spark.versions.pins import Pin
-from tocsin.spark.versions.placement import Group, ShardPlacement, ShardRowCodes, continues
+from tocsin.spark.versions.batch import Group, Pin, ShardPlacement, ShardRowCodes, continues
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
+from tocsin.store.ids import IdMap
 
-__all__ = ["TableShard"]
+__all__ = ["EffectiveChanges", "KeyOrder", "TableShard"]
+
+FEW = 1 << 16  # deleted keys that are always kept
+_OPS = ["insert", "update", "delete"]
 
 
 class TableShard(Shard):
@@ -79,11 +83,8 @@ class TableShard(Shard):
             relation = self.placement.relations[name]
             assert isinstance(relation, Table)
             self.order[name] = self.order[name].without_excess(keys_of(relation, self.engine.rows(name)))
-            blobs += self._order_blobs(name, self.order[name].arrays())
+            blobs += row_blobs(self.order[name].arrays(), relation, "order")
         return blobs
-
-    def _order_blobs(self, name: str, order: pa.Table) -> list[bytes]:
-        return row_blobs(order, order=name, definition=str(self.placement.relations[name]))
 
     def _read_streams(self, streams: tuple[str, ...]) -> None:
         """Subscribe to the streams whose events query shards receive, and to no others."""
@@ -117,8 +118,8 @@ class TableShard(Shard):
         reasons = _bad_changes(changes)
         seqs = changes["seq"].fill_null(pin.start_seq).to_numpy()
         for name, positions in self._by_relation(changes["table"].combine_chunks(), reasons).items():
-            first = self.engine.last_seq + 1
-            applied, order = self._apply(name, positions, changes, reasons)
+            relation, first = placement.relations[name], self.engine.last_seq + 1
+            applied, order = self._apply(relation, positions, changes, reasons)
             output.blobs += order
             if self.describer is not None:
                 self.describer.collect(first, seqs)
@@ -127,9 +128,9 @@ class TableShard(Shard):
             deltas.append(replace(rest, seq=seqs[rest.seq]))
             if own.any():
                 rows = EffectiveChanges.of(applied.take(own), seqs)
-                if isinstance(placement.relations[name], Table):
+                if isinstance(relation, Table):
                     whole = rows.part(rows.old >= 0, rows.new >= 0)
-                    output.blobs += self._blobs(name, whole.drop_columns(["_seq"]))
+                    output.blobs += row_blobs(whole.drop_columns(["_seq"]), relation)
                 output.messages += self._change_messages(placement, name, rows)
         bad = np.array(sorted(reasons), np.int64)
         good = np.setdiff1d(np.arange(len(changes)), bad)
@@ -162,44 +163,48 @@ class TableShard(Shard):
             if name is None:
                 reasons.update(dict.fromkeys(here.tolist(), "table is missing"))
                 continue
-            try:
-                relation = self.engine.schema(name).name
-            except CatalogError:
+            relation = self.placement.by_name.get(name.lower())
+            if relation is None:
                 reasons.update(dict.fromkeys(here.tolist(), f"there is no table or stream {name!r}"))
-                continue
-            if len(here):
-                found.setdefault(relation, []).append(here)
+            elif len(here):
+                found.setdefault(relation.name, []).append(here)
         return {relation: np.sort(np.concatenate(parts)) for relation, parts in found.items()}
 
     def _apply(
-        self, name: str, positions: Index, changes: pa.Table, reasons: dict[int, str]
+        self, relation: Table | Stream, positions: Index, changes: pa.Table, reasons: dict[int, str]
     ) -> tuple[Deltas, list[bytes]]:
         """Apply the changes of one relation, numbered by position; a rejected change gets a reason.
 
-        Returns also the blob with the last seqs of the keys.
+        Returns also the blobs with the last seqs of the keys.
         """
-        some = changes.take(pa.array(positions))
-        first = self.engine.last_seq + 1
-        relation = self.engine.schema(name)
+        some, first = changes.take(pa.array(positions)), self.engine.last_seq + 1
         batch, bad = ChangeBatch.from_json(
             relation, some["op"].to_pylist(), None, some["row"].combine_chunks()
         )
         reasons.update({int(positions[i]): reason for i, reason in bad})
-        order = None
+        order, keys, seqs = KeyOrder(), np.empty(0, np.int64), some["seq"].fill_null(0).to_numpy()
         if isinstance(relation, Table):
-            order = self.order.setdefault(name, KeyOrder())
-            batch = _in_time(batch, order, positions, some["seq"], reasons)
+            missing = some["seq"].is_null().to_numpy(zero_copy_only=False)[batch.origin]
+            reasons.update(dict.fromkeys(positions[batch.origin[missing]].tolist(), "seq is missing"))
+            batch = batch.take(np.flatnonzero(~missing))
+            order = self.order.setdefault(relation.name, order)
+            keys, own = key_hashes(relation, batch.rows), seqs[batch.origin]
+            last = order.late(keys, own)
+            for i in np.flatnonzero(last >= 0).tolist():
+                fact = f"seq {own[i]} is not above {last[i]}, the last applied to this key"
+                reasons[int(positions[batch.origin[i]])] = fact
+            batch, keys = batch.take(np.flatnonzero(last < 0)), keys[last < 0]
         batch = batch.with_seq(first + positions[batch.origin])
         rejected: list[BadRow] = []
-        applied = self.engine.apply(name, batch, dead_letters=rejected)
+        applied = self.engine.apply(relation.name, batch, dead_letters=rejected)
+        applied = replace(applied, seq=applied.seq - first)
         reasons.update({int(positions[i]): reason for i, reason in rejected})
-        blobs = []
-        if isinstance(relation, Table) and order is not None and len(batch):
-            good = batch.take(np.flatnonzero(~np.isin(batch.origin, [i for i, _ in rejected])))
-            keys, seqs = key_hashes(relation, good.rows), some["seq"].to_numpy()[good.origin]
-            order.record(keys, seqs)
-            blobs = self._order_blobs(name, pa.table({"key": keys, "seq": seqs}))
-        return replace(applied, seq=applied.seq - first), blobs
+        if not len(keys):
+            return applied, []
+        good = ~np.isin(batch.origin, [i for i, _ in rejected])
+        keys, seqs = keys[good], seqs[batch.origin[good]]
+        order.record(keys, seqs)
+        return applied, row_blobs(pa.table({"key": keys, "seq": seqs}), relation, "order")
 
     def _change_messages(
         self, placement: ShardPlacement, name: str, rows: EffectiveChanges
@@ -254,23 +259,6 @@ def _bad_changes(changes: pa.Table) -> dict[int, str]:
     return reasons
 
 
-def _in_time(
-    batch: ChangeBatch, order: KeyOrder, positions: Index, seqs: Any, reasons: dict[int, str]
-) -> ChangeBatch:
-    """The changes that are not late; the others, and those without a seq, get a reason."""
-    relation = batch.relation
-    assert isinstance(relation, Table)
-    missing = seqs.is_null().to_numpy(zero_copy_only=False)[batch.origin]
-    reasons.update(dict.fromkeys(positions[batch.origin[missing]].tolist(), "seq is missing"))
-    batch = batch.take(np.flatnonzero(~missing))
-    own = seqs.fill_null(0).to_numpy()[batch.origin]
-    last = order.late(key_hashes(relation, batch.rows), own)
-    for i in np.flatnonzero(last >= 0).tolist():
-        fact = f"seq {own[i]} is not above {last[i]}, the last applied to this key"
-        reasons[int(positions[batch.origin[i]])] = fact
-    return batch.take(np.flatnonzero(last < 0))
-
-
 def _dead_letters(
     changes: pa.Table, bad: NDArray[np.int64], reasons: Mapping[int, str], shard: str
 ) -> ShardMessage:
@@ -278,3 +266,168 @@ def _dead_letters(
     why = pa.array([reasons[i] for i in bad.tolist()], pa.string())
     rows = changes.take(bad).append_column("reason", why)
     return ShardMessage(shard, ShardMessageKind.DEAD_LETTERS, pack(rows.select(DEAD_LETTERS.names)))
+
+
+# -- the order of changes of a key -----------------------------------------------------------------------
+
+
+def key_hashes(table: Table, rows: Rows) -> Index:
+    """A hash of the primary key of each row, the same in every process."""
+    mixed = np.zeros(len(rows), np.uint64)
+    for name in table.key:
+        vector = rows.vectors(name)[0]
+        is_text = vector.type is Type.STRING
+        codes = text_hashes(*laid_out(vector.values)) if is_text else column_codes(vector)
+        mixed = mix(mixed * np.uint64(0x9E3779B97F4A7C15) + codes.view(np.uint64))
+    return mixed.view(np.int64)
+
+
+def keys_of(table: Table, rows: pa.Table) -> Index:
+    """The same of an Arrow table with the rows as the store returns them."""
+    columns = [
+        (field.name, Vector.from_arrow(field.type, rows[field.name].combine_chunks()))
+        for field in table.fields
+        if field.name in table.key
+    ]
+    return key_hashes(table, Rows(columns, rows.num_rows))
+
+
+class KeyOrder:
+    """Order per key: the seq of the last change applied to each key of a table, also to deleted keys.
+
+    A change is applied if its seq is above the last one of its own key. What other keys have received does
+    not matter, so two partitions of a topic may be far apart: nothing of the slower one is late.
+
+        partition 0    A@7001  B@7002          applied first
+        partition 1    C@12    D@13  C@14      10,000 changes behind: applied all the same
+                       C@13                    late: C has 14 already; a dead letter
+
+    A key is a 64-bit hash of its values: two of a million keys share one with a probability of 1 in 37
+    million, and then a change of one is late if it comes out of order with the other. An entry takes 16 bytes
+    in the state. A deleted key keeps its entry, so that an older insert that arrives later does not bring the
+    row back; when there are more deleted keys than rows (and than `FEW`), a snapshot drops those with the
+    lowest seqs.
+
+    >>> order = KeyOrder()
+    >>> keys, seqs = np.array([5, 6, 5]), np.array([10, 12, 12])
+    >>> order.late(keys, seqs).tolist()  # the last seq of those that are late, -1 for the others
+    [-1, -1, -1]
+    >>> order.record(keys, seqs)
+    >>> order.late(np.array([5, 6, 7]), np.array([12, 13, 1])).tolist()
+    [12, -1, -1]
+
+    In flat arrays: 20 bytes a key besides the free places of the hash map.
+    """
+
+    def __init__(self) -> None:
+        self._slots = IdMap()
+        self._key: Index = np.empty(0, np.int64)  # by slot
+        self._seq: Index = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def late(self, keys: Index, seqs: Index) -> Index:
+        """For changes in order of seq: the last seq of the key where it is not below theirs, else -1."""
+        if not len(keys):
+            return np.empty(0, np.int64)
+        slot = self._slots.find(keys)
+        last = np.full(len(keys), -1, np.int64)
+        last[slot >= 0] = self._seq[slot[slot >= 0]]
+        by_key = np.argsort(keys, kind="stable")
+        same = keys[by_key[1:]] == keys[by_key[:-1]]
+        before = np.where(same, seqs[by_key[:-1]], -1)  # of the change of this key before, in this batch
+        last[by_key[1:]] = np.maximum(last[by_key[1:]], before)
+        return np.where(seqs <= last, last, -1)
+
+    def record(self, keys: Index, seqs: Index) -> None:
+        """Changes were applied: in order of seq, as far as they have the same key."""
+        slot = self._slots.find(keys).astype(np.int64)
+        fresh = np.unique(keys[slot < 0])
+        count = len(self._slots)
+        self._reserve(count + len(fresh))
+        at = np.arange(count, count + len(fresh))
+        self._key[at] = fresh
+        self._slots.put(fresh, at)
+        if len(fresh):
+            slot = self._slots.find(keys).astype(np.int64)
+        self._seq[slot] = seqs  # of several for one slot, the last one stays
+
+    def arrays(self) -> pa.Table:
+        """All entries."""
+        count = len(self._slots)
+        return pa.table({"key": self._key[:count], "seq": self._seq[:count]})
+
+    def without_excess(self, present: Index) -> KeyOrder:
+        """The entries of the keys that are present, and of the deleted ones that are worth keeping."""
+        count = len(self._slots)
+        deleted = ~np.isin(self._key[:count], present)
+        most = max(FEW, len(present))
+        if np.count_nonzero(deleted) <= most:
+            return self
+        at = np.flatnonzero(deleted)
+        deleted[at[np.argsort(self._seq[at])[-most:]]] = False
+        kept = KeyOrder()
+        kept.record(self._key[:count][~deleted], self._seq[:count][~deleted])
+        return kept
+
+    def _reserve(self, count: int) -> None:
+        if count > len(self._key):
+            size = max(64, count, 2 * len(self._key))
+            self._key, self._seq = longer(self._key, size), longer(self._seq, size)
+
+    def _check(self) -> None:
+        count = len(self._slots)
+        assert self._slots.find(self._key[:count]).tolist() == list(range(count))
+        assert len(np.unique(self._key[:count])) == count
+
+
+# -- what changed ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EffectiveChanges:
+    """Effective changes of one table: the positions of the row before and after in `rows`, -1 for none.
+
+    Each query shard receives its part of them: a row that moves from one shard to another is deleted in one
+    and inserted in the other.
+    """
+
+    rows: pa.Table
+    seq: NDArray[np.int64]
+    old: NDArray[np.int64]
+    new: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, deltas: Deltas, seqs: NDArray[np.int64]) -> EffectiveChanges:
+        """From the deltas of `SELECT *`; a change has at most one of each sign."""
+        position, change = np.unique(deltas.seq, return_inverse=True)
+        old, new = np.full(len(position), -1, np.int64), np.full(len(position), -1, np.int64)
+        index = np.arange(len(deltas))
+        gone = deltas.sign < 0
+        old[change[gone]], new[change[~gone]] = index[gone], index[~gone]
+        parts, order = [], []
+        for source in np.unique(deltas.source).tolist():
+            here = np.flatnonzero(deltas.source == source)
+            columns = deltas.sources[source].columns
+            parts.append(pa.table({name: vector.take(deltas.row[here]).arrow for name, vector in columns}))
+            order.append(here)
+        table = pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+        return cls(table, seqs[position], old, new)
+
+    def part(
+        self, old: NDArray[np.bool_], new: NDArray[np.bool_], split: NDArray[np.bool_] | None = None
+    ) -> pa.Table:
+        """The changes for a receiver that has the rows before where `old`, and gets those after where `new`.
+
+        `split`, if given, becomes a column: the other half of the change goes to another shard.
+        """
+        chosen = np.flatnonzero(old | new)
+        row = np.where(new, self.new, self.old)[chosen]
+        op = np.where(old & new, 1, np.where(new, 0, 2))[chosen]
+        changes = (
+            self.rows.take(pa.array(row))
+            .append_column("_op", pa.array(_OPS).take(pa.array(op)))
+            .append_column("_seq", pa.array(self.seq[chosen]))
+        )
+        return changes if split is None else changes.append_column("_split", pa.array(split[chosen]))

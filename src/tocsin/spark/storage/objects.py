@@ -50,8 +50,11 @@ class ObjectStore(Store):
         prefix = self._prefix.rstrip("/").rpartition("/")[0]
         return ObjectStore(self._bucket, self.address.rpartition("/")[0], f"{prefix}/" if prefix else "")
 
-    def get(self, key: str) -> bytes:
-        return bytes(_obstore().get(self._bucket, self._prefix + key).bytes())
+    def find(self, key: str) -> bytes | None:
+        try:
+            return bytes(_obstore().get(self._bucket, self._prefix + key).bytes())
+        except FileNotFoundError:
+            return None
 
     def put(self, key: str, data: Content) -> None:
         _obstore().put(self._bucket, self._prefix + key, _octets(data))

@@ -29,7 +29,9 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from errno import ENOENT
 from functools import lru_cache
+from glob import iglob
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -69,8 +71,15 @@ class Store(ABC):
         """The store that this one is a part of; the root of a bucket is its own."""
 
     @abstractmethod
+    def find(self, key: str) -> bytes | None:
+        """The content of an object, or None."""
+
     def get(self, key: str) -> bytes:
         """The content of an object; raises FileNotFoundError."""
+        found = self.find(key)
+        if found is None:
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), f"{self.address}/{key}")
+        return found
 
     @abstractmethod
     def put(self, key: str, data: Content) -> None:
@@ -124,13 +133,6 @@ class Store(ABC):
         """The bytes of all objects."""
         return sum(entry.size for entry in self.list())
 
-    def find(self, key: str) -> bytes | None:
-        """The content of an object, or None."""
-        try:
-            return self.get(key)
-        except FileNotFoundError:
-            return None
-
     def __str__(self) -> str:
         return self.address
 
@@ -157,8 +159,11 @@ class LocalStore(Store):
     def is_local(self) -> bool:
         return True
 
-    def get(self, key: str) -> bytes:
-        return (self._path / key).read_bytes()
+    def find(self, key: str) -> bytes | None:
+        try:
+            return (self._path / key).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def put(self, key: str, data: Content) -> None:
         os.replace(self._draft(key, data), self._path / key)
@@ -206,13 +211,8 @@ class LocalStore(Store):
             inside = sorted(entry.name for entry in os.scandir(self._path / prefix) if entry.is_dir())
         except FileNotFoundError:
             return []
-        return [name for name in inside if name[0] != "." and self._has_files(Path(prefix, name))]
-
-    def _has_files(self, folder: Path) -> bool:
-        """A folder without files is one that is about to get its first, or has lost its last."""
-        with suppress(FileNotFoundError):
-            return any(name[0] != "." for name in os.listdir(self._path / folder))
-        return False
+        root = self._path / prefix  # one without files is about to get its first, or has lost its last
+        return [name for name in inside if name[0] != "." and any(iglob("*", root_dir=root / name))]
 
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()

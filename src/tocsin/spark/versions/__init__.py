@@ -4,6 +4,6 @@ store.py               versions: immutable sets with their definitions; publish,
 blocks.py              subscriptions as given, and blocks of one kind
 subscription_sets.py   what a set is: block files, rows chosen from them
 changelog.py           changes of the subscriptions as files or rows of a stream
-pins.py                the version, last seq and time of each batch
-placement.py           which shard evaluates which subscription, which shards a row must reach
+batch.py               what a batch runs on: its pin, and which shard evaluates which subscription
+stretches.py           subscriptions over one table by the range of a column; range_notes.py reads it
 """

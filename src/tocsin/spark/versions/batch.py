@@ -1,4 +1,11 @@
-"""Placement: which shard evaluates which subscription, and which shards a row must reach.
+"""What a batch runs on: the version of the subscriptions that is pinned for it, and the version's placement.
+
+**Pins.** A micro-batch must see one version, also when it is replayed after a crash. The first process that
+needs it, driver or worker, creates `pins/<query>/<batch>.json` with the newest version, the last applied seq
+and the time; every other process, and every replay, reads that object. This is the only agreement between
+processes, and `Store.put_new` makes it atomic: it writes the whole object, or nothing because there is one.
+
+**Placement.** Which shard evaluates which subscription, and which shards a row must reach:
 
     filter            in the table shards themselves, which own the rows
     join, multiway    by the join key, if one key runs through all tables: rows with equal keys meet in one
@@ -22,15 +29,19 @@ hash and the join key are computed in `sharding.py`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.errors import TocsinError
 from tocsin.language.ddl import parse_definitions
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index, Rows, Vector
@@ -39,6 +50,7 @@ from tocsin.model.expressions.tree import is_expression
 from tocsin.model.schema import Stream, Table
 from tocsin.spark.sharding import ShardKey, shard_of_text, shards_of
 from tocsin.spark.stages.steps import Layout
+from tocsin.spark.storage.store import Store, open_store
 from tocsin.spark.versions.store import Version, Versions
 from tocsin.spark.versions.stretches import RangeColumn, Stretch, codes_of, hull
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
@@ -48,16 +60,114 @@ __all__ = [
     "LIMITED",
     "Group",
     "Layout",
+    "Pin",
+    "Pins",
     "ShardPlacement",
     "ShardRowCodes",
     "continues",
     "load_placement",
+    "pinned_versions",
     "placement_of",
     "relations_of",
 ]  # fmt: skip
 
+KEPT = 200  # pins of a query: Spark can replay the last 100 batches of a checkpoint
+PRUNED_EVERY = 32  # batches
 LIMITED = "limits|"
 """How the names of shards begin that keep windows, buffers and contents."""
+
+
+# -- pins ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What a batch runs on: a version, the last seq applied before it, and its time in microseconds."""
+
+    version: int
+    seq: int
+    micros: int
+
+    @property
+    def start_seq(self) -> int:
+        """The seq of deltas that precede the changes of the batch; 0 if nothing is applied yet."""
+        return max(self.seq, 0)
+
+    @property
+    def time(self) -> datetime:
+        return datetime.fromtimestamp(self.micros // 1_000_000, UTC).replace(
+            microsecond=self.micros % 1_000_000
+        )
+
+
+class Pins:
+    """The pins of one query."""
+
+    def __init__(self, place: str | Path | Store, query: str) -> None:
+        self.store = open_store(place) / query
+
+    def get(self, batch: int) -> Pin | None:
+        """The pin of a batch; None if it is not created yet."""
+        found = self.store.find(f"{batch}.json")
+        return None if found is None else Pin(**json.loads(found))
+
+    def pin(self, batch: int, versions: Versions, now: datetime) -> Pin:
+        """The pin of a batch; created from the newest version and `now` if there is none."""
+        found = self.store.find(f"{batch}.json")
+        if found is None:
+            numbers = versions.numbers()
+            if not numbers:
+                raise TocsinError(
+                    "there is no version of the subscriptions to run on", hint=f"looked in {versions.store}"
+                )
+            micros = (now - datetime.fromtimestamp(0, UTC)) // datetime.resolution
+            created = json.dumps(asdict(Pin(numbers[-1], self.applied(batch - 1), micros))).encode()
+            is_mine = self.store.put_new(f"{batch}.json", created)
+            if is_mine and batch % PRUNED_EVERY == 0:
+                self.remove_before(batch - KEPT)
+            found = created if is_mine else self.store.get(f"{batch}.json")  # of a faster process
+        return Pin(**json.loads(found))
+
+    def applied(self, batch: int) -> int:
+        """The last seq applied up to the end of a batch; -1 before the first, so that seq 0 is allowed."""
+        found = self.store.find(f"{batch}.applied") if batch >= 0 else None
+        if found is not None:
+            return int(found)
+        before = [n for n, kind, _ in self._numbered() if kind == "applied" and n <= batch]
+        return int(self.store.get(f"{max(before)}.applied")) if before else -1
+
+    def set_applied(self, batch: int, seq: int) -> None:
+        """Record the last seq of a finished batch; a replay records the same again."""
+        self.store.put(f"{batch}.applied", str(seq).encode())
+
+    def remove_before(self, batch: int) -> None:
+        """Remove the pins of older batches, which Spark cannot replay."""
+        self.store.delete([key for number, _, key in self._numbered() if number < batch])
+
+    def clear(self) -> None:
+        """Remove all pins: the query starts again from batch 0."""
+        self.store.delete([entry.key for entry in self.store.list()])
+
+    def _numbered(self) -> Iterator[tuple[int, str, str]]:
+        """The batch, the kind and the key of what is kept for each batch."""
+        for entry in self.store.list():
+            number, _, kind = entry.key.partition(".")
+            if number.isdigit():
+                yield int(number), kind, entry.key
+
+
+def pinned_versions(store: Store) -> set[int]:
+    """Versions that a replay may need. A pipeline's pins are beside the versions, those of `match` inside."""
+    found = set()
+    for pins in (store.parent / "pins", store / "pins"):
+        for entry in pins.list():
+            if entry.key.endswith(".json"):
+                pin = pins.find(entry.key)  # a running pipeline removes old ones
+                found |= set() if pin is None else {int(json.loads(pin)["version"])}
+    return found
+
+
+# -- placement -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -80,13 +190,12 @@ class Group:
         key = self.tables[table]
         if not key:
             return np.zeros(len(rows), np.int64)
-        return shards_of([_key_column(rows, name) for name in key], len(self.shards))
+        columns = [_computed(rows, name) if is_expression(name) else rows[name] for name in key]
+        return shards_of(columns, len(self.shards))
 
 
-def _key_column(rows: pa.Table, name: str) -> Any:
-    """A column of a join key, which may be an expression over the rows."""
-    if not is_expression(name):
-        return rows[name]
+def _computed(rows: pa.Table, name: str) -> Any:
+    """The values of an expression over some rows."""
     expression = expression_of(name)
     columns = [
         (own, Vector.from_arrow(type, rows[own].combine_chunks()))
@@ -134,6 +243,11 @@ class ShardPlacement:
     def by_shard(self) -> dict[str, Group]:
         """The group of each query shard."""
         return {shard: group for group in self.groups for shard in group.shards}
+
+    @cached_property
+    def by_name(self) -> dict[str, Table | Stream]:
+        """The relations by name in lower case: no two differ by case alone."""
+        return {name.lower(): relation for name, relation in self.relations.items()}
 
     @cached_property
     def streams(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@
 The manifest is written last, and only if there is none of its number, so a version exists whole or not at
 all; of two writers the slower one takes the next number. Caches of anything derived from a version use its
 uuid as their key, because someone may remove the versions and start again at version 1. A batch's pin
-(`pins.py`) says which version the batch runs on.
+(`batch.py`) says which version the batch runs on.
 
 >>> import tempfile
 >>> versions = Versions(tempfile.mkdtemp())

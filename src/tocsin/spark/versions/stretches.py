@@ -33,9 +33,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Vector, column_codes
 from tocsin.model.schema import Stream, Table, Type
-from tocsin.model.texts import laid_out
 from tocsin.predicate.codes import GREATEST, LEAST, text_hashes
 
 __all__ = [
