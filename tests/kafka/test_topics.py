@@ -68,18 +68,18 @@ def delta(value: str) -> dict[str, object]:
     return {**json.loads(value), "row": value[value.index(',"row":') + 7 : -1]}
 
 
-def command(folder: Path, address: str, jars: str) -> list[str]:
+def command(folder: Path, address: str, jars: str, file: Path = FILE) -> list[str]:
     return [
         sys.executable,
         "-c",
         f"import runpy, sys; sys.path.insert(0, {str(Path.cwd())!r}); "
-        f"sys.argv = ['topics.py', {str(folder)!r}, {address!r}, {jars!r}]; "
-        f"runpy.run_path({str(FILE)!r}, run_name='__main__')",
+        f"sys.argv = [{file.name!r}, {str(folder)!r}, {address!r}, {jars!r}]; "
+        f"runpy.run_path({str(file)!r}, run_name='__main__')",
     ]
 
 
-def kill_after_two_batches(folder: Path, address: str, jars: str) -> None:
-    first = subprocess.Popen(command(folder, address, jars), stderr=subprocess.PIPE, text=True)
+def kill_after_two_batches(folder: Path, address: str, jars: str, file: Path = FILE) -> None:
+    first = subprocess.Popen(command(folder, address, jars, file), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 300
     while not (folder / "state" / "checkpoint" / "commits" / "1").exists():
         assert first.poll() is None, first.communicate()[1]

@@ -4,7 +4,7 @@
 - `deltas` turns a stream of changes into the deltas of every kind of subscription, a streaming DataFrame;
 - `Pipeline` does the same with sinks of its own, and keeps tables as durable state;
 - `MessageReader` keeps contents from a pipeline's messages, `serve_sink` serves them to brokers and clients;
-  neither needs Spark;
+  both read them from a folder or a `Topic`, and none needs Spark;
 - `session` starts a Spark session with the settings these need;
 - `Versions` are sets of subscriptions on disk, and need no Spark.
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tocsin.spark.serving import serve_sink
     from tocsin.spark.sessions import session
     from tocsin.spark.sinks import MemorySink
+    from tocsin.spark.topic import Topic
     from tocsin.spark.versions.batch import Layout
     from tocsin.spark.versions.store import Versions
 
@@ -35,6 +36,7 @@ __all__ = [
     "MemorySink",
     "MessageReader",
     "Pipeline",
+    "Topic",
     "Versions",
     "deltas",
     "match",
@@ -47,6 +49,7 @@ _MODULES = {
     "MemorySink": "sinks",
     "MessageReader": "messages",
     "Pipeline": "pipeline",
+    "Topic": "topic",
     "Versions": "versions.store",
     "deltas": "delta_frame",
     "match": "frames",

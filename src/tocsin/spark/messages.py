@@ -13,7 +13,7 @@ so parts of two attempts are never mixed: an attempt counts when all its parts a
 
     reader = MessageReader()
     reader.follow(7, "SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per < 20")
-    reader.read("messages")         the folder of a sink: whatever batches are new
+    reader.read("messages")         the folder of a sink, or a Topic: whatever is new
     reader.content(7)
 
 Needs no Spark.
@@ -44,13 +44,16 @@ from tocsin.network.follower import ClientNode
 from tocsin.network.holdings import Part, Snapshot
 from tocsin.network.routing import NO_BOXES
 from tocsin.network.wire import Answer, ClientRequest, PackedBatch, Replay, Resume, Update, write_boxes
+from tocsin.spark.topic import Topic
 
 __all__ = [
     "Begin",
     "MessageReader",
     "OutputPart",
     "ShardPart",
+    "decoded",
     "encoded",
+    "is_delta",
     "parts_in",
     "parts_of",
     "ready_batches",
@@ -191,7 +194,13 @@ def encoded(part: OutputPart | ShardPart) -> bytes:
 # -- reading -----------------------------------------------------------------------------------------
 
 
-def _decoded(data: bytes) -> OutputPart:
+def is_delta(record: bytes) -> bool:
+    """Whether a record of a topic is a delta, as JSON, beside the parts of batches."""
+    return record[:1] == b"{"
+
+
+def decoded(data: bytes) -> OutputPart:
+    """A part from its bytes."""
     try:
         part = _PARTS.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -240,6 +249,8 @@ class MessageReader:
         self.seq = -1  # of the last message applied
         self._followed: dict[int, _Meaning] = {}
         self._deltas = Client()
+        self._received: dict[int, tuple[int, int]] = {}  # by subscription: the last delta's batch and number
+        self._lost = ""  # what is missing before the first record
         self._assembly = BatchAssembly()
         self._answers = Answers()
         self._node = ClientNode("", self._answers)
@@ -264,6 +275,7 @@ class MessageReader:
         """Follow a subscription no more: the pipeline does not say that one was removed."""
         if self._followed.pop(subscription, None) is not None:
             self._deltas.stop(subscription)
+            self._received.pop(subscription, None)
             if subscription in self._node.followed:
                 self._node.unsubscribe(subscription)
 
@@ -273,6 +285,11 @@ class MessageReader:
             raise TocsinError(f"subscription {subscription} is not followed", hint="follow it, then read")
         followed = self._node.followed.get(subscription)
         if followed is None:
+            if self._lost:
+                raise TocsinError(
+                    f"subscription {subscription} began before the first record: {self._lost}",
+                    hint="set retention.ms=-1 for the topic, and replace the subscription",
+                )
             return self._deltas.content(subscription)
         if failure := followed.failure or self._answers.failures.get(subscription, ""):
             raise TocsinError(f"subscription {subscription} cannot be evaluated: {failure}")
@@ -280,8 +297,11 @@ class MessageReader:
             raise TocsinError(missing, hint="select fewer columns of it, or a smaller row")
         return self._answers.content(subscription)
 
-    def read(self, folder: str | Path) -> list[int]:
-        """Apply the batches of a sink's folder that are new; their numbers."""
+    def read(self, place: str | Path | Topic) -> list[int]:
+        """Apply what is new in a sink's folder or a topic; the numbers of the batches that are complete."""
+        if isinstance(place, Topic):
+            return self._read_topic(place)
+        folder = place
         if not Path(folder).is_dir():
             raise UsageError(f"there is no folder {folder}", hint="the sink makes it with its first batch")
         numbers = ready_batches(Path(folder), self.batch)
@@ -301,14 +321,16 @@ class MessageReader:
         for data in records:
             self.take(data)
 
-    def take(self, data: bytes) -> bool:
-        """Take one record, as from a topic, in any order; whether a batch is complete now, and applied.
+    def take(self, data: bytes, id: str = "") -> bool:
+        """Take one record, as from a topic; whether a batch is complete now, and applied.
 
-        Records that are not messages, deltas as JSON, are passed over.
+        The parts of a batch may come in any order. A delta is applied by its id, the header `tocsin-id`, once
+        and in the order of its subscription; without an id it is passed over.
         """
-        if data[:1] == b"{":
+        if is_delta(data):
+            self._receive_record(data, id)
             return False
-        parts = self._assembly.add(_decoded(data))
+        parts = self._assembly.add(decoded(data))
         if parts is None:
             return False
         begins = [(begin, part) for part in parts for begin in part.begins]
@@ -324,6 +346,22 @@ class MessageReader:
         return True
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _read_topic(self, topic: Topic) -> list[int]:
+        if topic.starts_late and not self._lost:
+            self._lost = f"the beginning of the topic {topic.name} is gone"
+        return [self.batch for record in topic.read() if self.take(record.value, record.id)]
+
+    def _receive_record(self, data: bytes, id: str) -> None:
+        """A delta as a record: a replayed batch repeats its records with their ids."""
+        row = orjson.loads(data)
+        number = row["subscription"]
+        if not id or number not in self._followed:
+            return
+        place = row["batch"], int(id.rpartition("/")[2])
+        if place > self._received.get(number, (-1, -1)):
+            self._received[number] = place
+            self._deltas.receive([Delta(row["seq"], number, row["sign"], row["row"])])
 
     def _receive(self, row: Mapping[str, Any]) -> None:
         """A delta of a subscription that is not described."""
@@ -371,7 +409,7 @@ def ready_batches(folder: Path, after: int) -> list[int]:
 
 def parts_in(folder: Path) -> list[OutputPart]:
     """The parts of a batch in a folder, in order."""
-    parts = [_decoded(row["data"]) for row in rows_of(folder) if row["data"] is not None]
+    parts = [decoded(row["data"]) for row in rows_of(folder) if row["data"] is not None]
     return sorted(parts, key=lambda part: part.number)
 
 

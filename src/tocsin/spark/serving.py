@@ -1,17 +1,19 @@
-"""A server over the folder of a pipeline's messages: brokers and clients follow what the pipeline describes.
+"""A server over a pipeline's messages: brokers and clients follow what the pipeline describes.
 
-    pipeline ─► files ─► SinkServer ─► brokers ─► tocsin.connect(...).subscribe(sql)
+    pipeline ─► files or a topic ─► SinkServer ─► brokers ─► tocsin.connect(...).subscribe(sql)
 
     with serve_sink("messages", ":7711", state_dir="state"): ...
+    with serve_sink(Topic("messages", "broker:9092"), ":7711", state_dir="state"): ...
 
 It has no tables. A client may follow what the pipeline describes under the same text; its content is made
-from the folder, from the batch on in which the subscription began. When a subscription that somebody follows
-is replaced or removed in the pipeline, all connections are closed before the batch is sent, and clients start
-again: they get the new content, or a refusal with the reason.
+from the messages, from the batch on in which the subscription began. When a subscription that somebody
+follows is replaced or removed in the pipeline, all connections are closed before the batch is sent, and
+clients start again: they get the new content, or a refusal with the reason.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
@@ -35,13 +37,16 @@ from tocsin.network.server import ServerThread
 from tocsin.network.stations import Station
 from tocsin.network.wire import FormBoxes
 from tocsin.reformulate.contents import Held, SemijoinContents
-from tocsin.spark.messages import OutputPart, parts_in, ready_batches
+from tocsin.spark.message_sources import MessageSource, source_of
+from tocsin.spark.messages import OutputPart
 from tocsin.spark.storage.store import Store, open_store
+from tocsin.spark.topic import Topic
 from tocsin.spark.versions.store import Versions
 
 __all__ = ["SinkServer", "SinkService", "serve_sink"]
 
-POLL = 0.5  # seconds between two looks at the folder
+_log = logging.getLogger("tocsin.network")
+POLL = 0.5  # seconds between two looks at the source
 
 
 class _Started(NamedTuple):
@@ -53,10 +58,10 @@ class _Started(NamedTuple):
 
 
 class SinkService:
-    """Answers requests of clients from a folder; a `Service` of `network/root.py`."""
+    """Answers requests of clients from a pipeline's messages; a `Service` of `network/root.py`."""
 
-    def __init__(self, folder: str | Path, ids: Callable[[str], int | None]) -> None:
-        self._folder, self._ids = Path(folder), ids
+    def __init__(self, source: MessageSource, ids: Callable[[str], int | None]) -> None:
+        self._source, self._ids = source, ids
         self._lock = RLock()
         self.batch, self.seq = -1, 0  # the last one read
         self.is_outdated = False  # the next batch changes a subscription that somebody follows
@@ -69,14 +74,14 @@ class SinkService:
         self._pending = []
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Leave the source."""
+        self._source.close()
 
     def read(self) -> None:
         """Read the batches that are new, up to one that changes a subscription that somebody follows."""
         with self._lock:
             followed = {id for _, id in self._known.values()}
-            for number in ready_batches(self._folder, self.batch):
-                parts = parts_in(self._folder / f"batch={number}")
+            for number, parts in self._source.new(self.batch):
                 begins = [(begin, part) for part in parts for begin in part.begins]
                 if followed.intersection(begin.subscription for begin, _ in begins):
                     self.is_outdated = True
@@ -106,7 +111,12 @@ class SinkService:
     def described(self) -> tuple[int, MessageBatch]:
         with self._lock:
             if not self.is_outdated:
-                self.read()
+                try:
+                    self.read()
+                except (
+                    TocsinError
+                ):  # as a part that is damaged: what was read is served, and it is tried again
+                    _log.exception("the pipeline's messages cannot be read")
             batch, self._pending = MessageBatch.concat(self._pending), []
             return self.seq, batch
 
@@ -177,10 +187,7 @@ class SinkService:
 
     def _held(self, id: int, own: Part, first: int) -> tuple[Held, Held]:
         contents = SemijoinContents(({}, {}))
-        for batch in ready_batches(self._folder, first - 1):
-            if batch > self.batch:
-                break
-            parts = parts_in(self._folder / f"batch={batch}")
+        for batch, parts in self._source.again(first, self.batch):
             if batch == first:
                 contents = _beginning(id, parts)
             for part in parts:
@@ -211,7 +218,7 @@ def _hear(contents: SemijoinContents, batch: MessageBatch) -> None:
 
 
 class SinkServer(Station):
-    """The root of a network over a folder."""
+    """The root of a network over a pipeline's messages."""
 
     def __init__(
         self, service: SinkService, *, tokens: Collection[str] | None = None, log_bytes: int = 256 << 20
@@ -225,6 +232,10 @@ class SinkServer(Station):
         await super().listen(address, tls)
         self.start(self._repeat(POLL, self._flush))
 
+    async def close(self) -> None:
+        await super().close()
+        self.service.close()
+
     def _flush(self) -> None:
         self.send(self.root.flush())
         if not self.service.is_outdated:
@@ -236,7 +247,7 @@ class SinkServer(Station):
 
 
 def serve_sink(
-    folder: str | Path,
+    place: str | Path | Topic,
     address: str,
     *,
     state_dir: str | Path,
@@ -245,10 +256,11 @@ def serve_sink(
 ) -> ServerThread:
     """Serve what a pipeline describes to brokers and clients, in a thread, until it is closed.
 
-    `folder` is that of a file sink with `output="messages"`, `state_dir` the pipeline's: there the texts of
-    subscriptions are looked up. Whoever has one of the tokens may follow all of them.
+    `place` is the folder of a file sink with `output="messages"` or a topic, which is closed with the server;
+    `state_dir` is the pipeline's: there the texts of subscriptions are looked up. Whoever has one of the
+    tokens may follow all of them.
     """
-    service = SinkService(folder, _ids_in(open_store(state_dir) / "subscriptions"))
+    service = SinkService(source_of(place), _ids_in(open_store(state_dir) / "subscriptions"))
     return ServerThread(SinkServer(service, tokens=tokens), address, tls)  # type: ignore[arg-type]
 
 

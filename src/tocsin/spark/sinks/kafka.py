@@ -13,7 +13,7 @@ A replayed batch sends its records again: the same records in the same order wit
 deduplicates them if it remembers the last (batch, n) of each subscription and skips what is not above it.
 
 With `output="messages"` the parts of a batch are records too, bytes instead of JSON, with the query as key
-(`tocsin.spark.messages`); `MessageReader.take` takes their values, and passes over the deltas beside them.
+(`tocsin.spark.messages`); `MessageReader` and `serve_sink` read them from a `tocsin.spark.Topic`.
 
 **In.** A record's value is JSON with table, op, row and seq. With `seq="offset"`, seq is the offset of the
 record; that needs a topic of one partition, and records of another partition become dead letters without a
@@ -34,11 +34,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from tocsin.errors import TocsinError
 from tocsin.spark.sinks import QueryStart
 from tocsin.spark.sources import CORRUPT
+from tocsin.spark.topic import ID
 
 __all__ = ["COORDINATES", "Kafka", "changes_from", "parsed"]
 
 COORDINATES = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-ID = "tocsin-id"
 CHANGE = f"table string, op string, row string, seq string, {CORRUPT} string"
 
 
