@@ -122,6 +122,12 @@ class Room(ABC):
         """Whether events of a stream concern a subscription here, so that each must come as a step."""
         return False
 
+    def share(self, tables: Any) -> None:  # noqa: B027
+        """Read rows by join key from `tables` (`tocsin.join.tables`), which other rooms read too.
+
+        Before anything is registered.
+        """
+
     def settle(self, step: Step) -> None:  # noqa: B027
         """Do now what the next step would have to do because of the last one; `step` has no changes."""
 

@@ -23,8 +23,8 @@ from tocsin.join.groups import SlotDirectory
 from tocsin.join.matches import Matches, Projection, Tuples
 from tocsin.join.multiway import joined_tuples
 from tocsin.join.scan import content_of, explain_row
-from tocsin.join.signature import KeySpec, Signature
-from tocsin.join.tables import JoinTables
+from tocsin.join.signature import Signature
+from tocsin.join.tables import JoinTables, NeededOrders
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows
@@ -50,7 +50,11 @@ class JoinRoom(Room):
         self._numbers: dict[Signature, int] = {}  # of families, also of dropped ones
         self._directory = SlotDirectory()
         self._projections: dict[Projection, int] = {}
-        self._tables = JoinTables()
+        self.share(JoinTables())
+
+    def share(self, tables: JoinTables) -> None:
+        self._tables = tables
+        tables.users.append(self._needed_orders)
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         self._plans.add(slots, plans)
@@ -202,15 +206,14 @@ class JoinRoom(Room):
                 self._multiway.pop(names[n], None)
                 emptied = True
         if emptied:
-            self._keep_orders()
+            self._tables.trim()
 
-    def _keep_orders(self) -> None:
-        """Drop what only removed subscriptions needed of the tables."""
-        needed: dict[str, set[tuple[KeySpec, str | None]]] = {}
+    def _needed_orders(self) -> NeededOrders:
+        needed: NeededOrders = {}
         for family in self._families().values():
             for table, key, attribute in family.orders():
                 needed.setdefault(table, set()).add((key, attribute))
-        self._tables.keep(needed)
+        return needed
 
     # -- inspection --------------------------------------------------------------------------------
 

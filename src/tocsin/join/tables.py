@@ -14,7 +14,7 @@ find and delete the entries. Cost: O(log n) per version and order; a whole table
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,7 +48,16 @@ from tocsin.predicate.codes import text_hashes
 from tocsin.store.step import Step
 from tocsin.store.tables import Changed, Signed, TableStore
 
-__all__ = ["JoinTable", "JoinTables", "OrderSpec", "OrderedRows", "RowCodes", "codes_as", "key_codes"]
+__all__ = [
+    "JoinTable",
+    "JoinTables",
+    "NeededOrders",
+    "OrderSpec",
+    "OrderedRows",
+    "RowCodes",
+    "codes_as",
+    "key_codes",
+]
 
 FILL = CAPACITY * 3 // 4  # of a block, when many rows are added at once
 _DAY = 86_400_000_000
@@ -57,6 +66,7 @@ _NONE = np.empty(0, np.int64)
 _NO_ROWS = Signed(_NONE, np.empty(0, np.int8), _NONE)
 OrderKey = KeySpec | None  # None: all rows have one key
 CodeSpec = KeySpec | str | None  # a key, an attribute, or neither: then all codes are 0
+NeededOrders = dict[str, set[tuple[OrderKey, str | None]]]  # by table: key and attribute
 
 
 class OrderedRows:
@@ -278,6 +288,7 @@ class JoinTable:
         self._codes: dict[CodeSpec, RowCodes] = {}
         self._born, self._died = _NONE, _NONE  # rows of the last step's batch
         self._commits, self._staged = store.commits, False  # ... and whether the last step changed this table
+        self._changed: Changed | None = None
         self._stamps, self._clock = Stamps(_NONE, _NONE, 0), 1
         self.signed = _NO_ROWS  # rows that the step inserts and deletes
 
@@ -324,11 +335,13 @@ class JoinTable:
         commits = self.store.commits - self._commits
         if commits > self._staged:
             return False
+        if changed is not None and changed is self._changed and not commits:
+            return True  # another room began this step
         over = self._died if commits else self._born
         for (key, attribute), order in self.orders.items() if len(over) else ():
             delete_rows(order.arrays, *self._entries(key, attribute, over))
         self._born, self._died, self._commits = _NONE, _NONE, self.store.commits
-        self._staged, self.signed = changed is not None, _NO_ROWS
+        self._staged, self.signed, self._changed = changed is not None, _NO_ROWS, changed
         if changed is not None:
             self.signed = changed.signed()
             self._born = changed.new[changed.new >= 0]
@@ -345,7 +358,7 @@ class JoinTable:
                 insert_rows(order.reserve(len(entries[0])), *entries)
         return True
 
-    def keep(self, needed: set[tuple[KeySpec, str | None]]) -> None:
+    def keep(self, needed: set[tuple[OrderKey, str | None]]) -> None:
         """Drop orders and codes that no subscription needs."""
         self.orders = {spec: order for spec, order in self.orders.items() if spec in needed}
         used: set[CodeSpec] = {part for spec in needed for part in spec}
@@ -373,9 +386,14 @@ class JoinTable:
 
 
 class JoinTables:
-    """All tables that join subscriptions read, as of the current step."""
+    """All tables that join subscriptions read, as of the current step; rooms may share them.
+
+    Each room begins a step and ends it; a table that another room brought up to the step already is left as
+    it is. `trim` keeps what any of the `users` needs.
+    """
 
     def __init__(self) -> None:
+        self.users: list[Callable[[], NeededOrders]] = []
         self._tables: dict[str, JoinTable] = {}
         self._numbers: dict[Numbering, TextNumbers] = {}
         self._step: Step | None = None
@@ -407,12 +425,16 @@ class JoinTables:
         """Release the step; tables stay for the next one."""
         self._step = None
 
-    def keep(self, needed: Mapping[str, set[tuple[KeySpec, str | None]]]) -> None:
-        """Drop tables, orders and codes that no subscription needs."""
+    def trim(self) -> None:
+        """Drop tables, orders and codes that no user needs."""
+        needed: NeededOrders = {}
+        for user in self.users:
+            for name, orders in user().items():
+                needed.setdefault(name, set()).update(orders)
         self._tables = {name: table for name, table in self._tables.items() if name in needed}
         for name, table in self._tables.items():
             table.keep(needed[name])
-        used = {key.types for orders in needed.values() for key, _ in orders}
+        used = {key.types for orders in needed.values() for key, _ in orders if key is not None}
         texts = {(type,) for types in used for type in types}
         self._numbers = {types: known for types, known in self._numbers.items() if types in used | texts}
         for table in self._tables.values():

@@ -111,7 +111,10 @@ class OuterRoom(Room):
         return self._added_up(found) if len(found) else NO_DELTAS
 
     def _added_up(self, found: Deltas) -> Deltas:
-        """Deltas of parts as those of whole queries; a row that one part loses and another gains stays."""
+        """Deltas of parts as those of whole queries; a row that one part loses and another gains stays.
+
+        Deltas of one part are consolidated, so rows are compared only where several parts changed at a seq.
+        """
         whole = Deltas(
             found.seq, self._parent[found.subscription], found.sign, found.source, found.row, found.sources
         )
@@ -120,8 +123,10 @@ class OuterRoom(Room):
         fresh = np.ones(len(order), np.bool_)
         fresh[1:] = (keys[0][1:] != keys[0][:-1]) | (keys[1][1:] != keys[1][:-1])
         group, sign = np.cumsum(fresh) - 1, whole.sign[order]
-        loses, gains = (np.bincount(group, sign == s).astype(np.bool_) for s in (-1, 1))
-        mixed = (loses & gains)[group]
+        part, first = found.subscription[order], np.flatnonzero(fresh)
+        mixed = np.logical_or.reduceat(part != part[first][group], first)
+        mixed &= np.minimum.reduceat(sign, first) != np.maximum.reduceat(sign, first)
+        mixed = mixed[group]
         if not mixed.any():
             return whole
         return Deltas.concat([whole.take(order[~mixed]), whole.take(order[mixed]).consolidate()])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.join.signature import KeySpec
-from tocsin.join.tables import JoinTables
+from tocsin.join.tables import JoinTables, NeededOrders
 from tocsin.language.rewrite import NormalForm
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
@@ -143,6 +143,14 @@ class PartnerSets:
         """Drop the indexes of tables that are not in the catalog any more."""
         used = {key.table for key in self._numbers}
         self._indexes = {n: index for n, index in self._indexes.items() if n in catalog or n in used}
+
+    def needed_orders(self) -> NeededOrders:
+        """The orders in which partners are looked up."""
+        placed = np.array([number for number in self._keys if number not in self._new], np.int64)
+        needed: NeededOrders = {}
+        for access, _ in self._by_access(placed):
+            needed.setdefault(access.table, set()).add((access.key, access.attribute))
+        return needed
 
     # -- steps -------------------------------------------------------------------------------------
 

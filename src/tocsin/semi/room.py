@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.join.signature import KeySpec
-from tocsin.join.tables import JoinTables
+from tocsin.join.tables import JoinTables, NeededOrders
 from tocsin.language.algebra import Item
 from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
@@ -144,10 +144,14 @@ class SemiRoom(Room):
         self._families: dict[_Form, _Family] = {}
         self._family: dict[int, _Family] = {}  # by slot; those with bands have none
         self._sets = PartnerSets()
-        self._tables = JoinTables()
+        self.share(JoinTables())
         self._scan = SemiScan()
         self._shown: dict[tuple[tuple[Item, ...], str], int] = {}  # columns of answers, numbered
         self._shown_by: Index = np.zeros(64, np.int64)  # by slot
+
+    def share(self, tables: JoinTables) -> None:
+        self._tables = tables
+        tables.users.append(self._needed_orders)
 
     def add(self, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         assert not isinstance(plans, FlatPlans), "templates with subqueries are filled one by one"
@@ -160,6 +164,7 @@ class SemiRoom(Room):
 
     def remove(self, slots: Index) -> None:
         self._plans.remove(slots)
+        emptied = False
         for slot in slots.tolist():
             if slot in self._waiting:
                 del self._waiting[slot]
@@ -171,9 +176,17 @@ class SemiRoom(Room):
                     self._sets.release(number)
                 if not family.sets:
                     del self._families[family.form]
+                    emptied = True
+        if emptied:
+            self._tables.trim()
         if not self._family and not self._waiting:
-            self._tables.clear()
             self._shown.clear()
+
+    def _needed_orders(self) -> NeededOrders:
+        needed = self._sets.needed_orders()
+        for form in self._families:
+            needed.setdefault(form.table, set()).update((key, None) for key, _ in form.conditions)
+        return needed
 
     def content(self, slot: int, step: Step) -> Rows:
         return semi_content(self._plans[slot], step)
@@ -258,10 +271,10 @@ class SemiRoom(Room):
         owner = np.empty(len(order), np.int64)
         owner[order] = np.cumsum(fresh) - 1
         found = self._sets.existences(first[fresh], second[fresh], self._tables)
-        changes = found.changes
+        changes, count = found.changes, int(fresh.sum())
         by = np.argsort(changes.owner, kind="stable")
-        begin = np.searchsorted(changes.owner[by], owner)
-        size = np.searchsorted(changes.owner[by], owner, side="right") - begin
+        each = np.bincount(changes.owner, minlength=count)
+        begin, size = (np.cumsum(each) - each)[owner], each[owner]
         pair = np.repeat(np.arange(len(owner)), size)
         at = by[np.arange(len(pair)) + np.repeat(begin - (np.cumsum(size) - size), size)]
         return found.before[owner], pair, changes.at[at], changes.sign[at].astype(np.int64)

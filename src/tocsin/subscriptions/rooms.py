@@ -9,6 +9,7 @@ from datetime import datetime
 from tocsin.enrich.room import EnrichRoom
 from tocsin.group.room import GroupRoom
 from tocsin.join.room import JoinRoom
+from tocsin.join.tables import JoinTables
 from tocsin.language.shape import Plan
 from tocsin.limits.groups import RefreshGroups
 from tocsin.limits.streams import StreamJoins
@@ -53,5 +54,8 @@ class Rooms:
         return *own, groups, self.semi(), self.outer(self.of_parts), self.sequence()
 
     def of_parts(self, plan_of: Callable[[int], Plan]) -> list[Room]:
-        """Rooms for the parts of composed queries."""
-        return [*self.over_tables(plan_of), self.semi(), self.enrich()]
+        """Rooms for the parts of composed queries, which share what they keep of tables."""
+        rooms, tables = [*self.over_tables(plan_of), self.semi(), self.enrich()], JoinTables()
+        for room in rooms:
+            room.share(tables)
+        return rooms
