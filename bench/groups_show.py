@@ -42,7 +42,7 @@ from tocsin.lab.window_law import WindowWitness, random_change, random_query
 from tocsin.rank.scan import RankScan
 
 BEGIN = datetime(2024, 5, 1, tzinfo=UTC)
-FORMS = ("group", "joined group", "ranked", "outer", "exists", "absent", "sequence")
+FORMS = ("group", "joined group", "ranked", "outer", "union", "exists", "absent", "sequence")
 SCANS = Rooms(join=JoinScan, rank=RankScan, group=GroupScan)
 
 

@@ -227,7 +227,7 @@ def _difference(found: Counter[Any], expected: Counter[Any], queries: Mapping[in
 _HITS = ("ms", "load", "k")
 SHAPES = (
     *("filter", "extreme", "aggregate", "combined", "distinct", "topk", "join", "band", "multiway"),
-    *("group", "joined group", "ranked", "outer", "exists", "absent"),
+    *("group", "joined group", "ranked", "outer", "union", "exists", "absent"),
 )
 
 
@@ -335,7 +335,20 @@ def _of_several(rng: Random) -> dict[str, str]:
                 "SELECT p.owner, h.ms FROM pages p LEFT JOIN hits h ON h.page = p.page WHERE h.ms > 3",
                 "SELECT p.page, h.ms FROM hits h RIGHT JOIN pages p ON h.page = p.page AND h.load > 1",
                 "SELECT h.page AS a, c.page AS b FROM hits h FULL JOIN clicks c ON h.k = c.k",
-                "SELECT page, ms FROM hits WHERE ms > 4 UNION ALL SELECT page, k FROM clicks WHERE k < 2",
+                "SELECT h.ms, c.x FROM hits h LEFT JOIN clicks c ON h.page = c.page WHERE c.x IS NULL",
+            ]
+        ),
+        "union": rng.choice(
+            [
+                f"SELECT page, ms FROM hits{_conditions(rng)} UNION ALL SELECT page, k FROM clicks WHERE k < 2",
+                f"SELECT k FROM hits{_conditions(rng)} UNION ALL SELECT k FROM hits{_conditions(rng)}"
+                " UNION ALL SELECT k FROM pages WHERE owner = 'x'",
+                "SELECT h.ms AS a, p.owner FROM hits h JOIN pages p ON h.page = p.page WHERE h.k > 0"
+                " UNION ALL SELECT k, owner FROM pages",
+                "SELECT p.page AS a FROM pages p WHERE NOT EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page)"
+                f" UNION ALL SELECT page FROM hits{_conditions(rng)}",
+                "SELECT h.page AS a, c.x FROM hits h LEFT JOIN clicks c ON h.k = c.k"
+                " UNION ALL SELECT page, x FROM clicks WHERE x > 1",
             ]
         ),
         "exists": rng.choice(
