@@ -4,6 +4,7 @@
     contents    answers over random tables are those of DuckDB
     groups      10,000 GROUP BY subscriptions over 10,000 groups: changes per second
     thresholds  100,000 HAVING thresholds over a windowed count of 100,000 keys: events per second
+    ranked      100,000 pages (OFFSET) and 100,000 first rows of groups: changes per second
     joins       LEFT JOIN and NOT EXISTS beside the inner join: cost of a change
     absence     a million keys: bytes for each, and what timers cost events
 
@@ -33,6 +34,7 @@ from windows_show import resident
 
 from tocsin import Engine
 from tocsin.engine import Rooms
+from tocsin.group.room import GroupRoom
 from tocsin.group.scan import GroupScan
 from tocsin.join.scan import JoinScan
 from tocsin.lab.memory import keep_freed, return_freed
@@ -217,6 +219,58 @@ def _compare(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]
         raise SystemExit(f"wrong: {found[:3]} instead of {expected[:3]}")
 
 
+# -- ranked ----------------------------------------------------------------------------------------
+
+_RANKED = {
+    "pages": "SELECT id, x FROM items WHERE price BETWEEN :lo AND :hi ORDER BY x LIMIT 3 OFFSET 2",
+    "first rows": "SELECT id, x FROM items WHERE price BETWEEN :lo AND :hi"
+    " QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= 2",
+}
+
+
+def show_ranked(args: argparse.Namespace) -> Claims:
+    """Ranges of a price; updates of random rows. Beside it the scan, with one subscription in a thousand."""
+    for name, bar in (("pages", 1000.0), ("first rows", 1000.0)):
+        scanned = _ranked_rate(args, name, args.subscriptions // 1000, GroupScan)
+        yield Claim(
+            f"changes under {name}", _ranked_rate(args, name, args.subscriptions), "per second", at_least=bar
+        ).show(args, subscriptions=args.subscriptions, per_second_one_by_one=round(scanned / 1000, 3))
+
+
+def _ranked_rate(args: argparse.Namespace, name: str, subscriptions: int, room: Any = GroupRoom) -> float:
+    """Changes per second."""
+    rng = np.random.default_rng(args.seed)
+    engine = Engine(rooms=Rooms(group=room))
+    engine.execute("CREATE TABLE items (id BIGINT, k BIGINT, x BIGINT, price BIGINT, PRIMARY KEY (id))")
+    rows, most = args.rows, 1_000_000
+    k, x = rng.integers(0, args.groups, rows), rng.integers(0, most, rows)
+    price = rng.integers(0, most, rows)
+    engine.apply("items", pa.table({"id": np.arange(rows), "k": k, "x": x, "price": price}))
+    low = rng.integers(0, most, subscriptions)
+    high = low + 5 * most // args.subscriptions
+    engine.subscribe_many(_RANKED[name], pa.table({"id": np.arange(subscriptions), "lo": low, "hi": high}))
+    spent, made = 0.0, 0
+    while made < args.changes + 2 * args.batch:
+        some = rng.choice(rows, args.batch, replace=False)
+        x[some], price[some] = rng.integers(0, most, args.batch), rng.integers(0, most, args.batch)
+        ops = pa.array(["update"] * args.batch)
+        batch = pa.table({"id": some, "k": k[some], "x": x[some], "price": price[some], "_op": ops})
+        began = time.perf_counter()
+        engine.apply("items", batch)
+        spent += (time.perf_counter() - began) * (made >= 2 * args.batch)
+        made += args.batch
+    for at in rng.choice(subscriptions, min(subscriptions, 50), replace=False).tolist():
+        mine = np.flatnonzero((price >= low[at]) & (price <= high[at]))
+        mine = mine[np.lexsort((mine, x[mine]))].tolist()
+        group: dict[int, list[int]] = {}
+        for row in mine:
+            group.setdefault(int(k[row]), []).append(row)
+        firsts = [row for own in group.values() for row in own[:2]]
+        chosen = mine[2:5] if name == "pages" else firsts
+        _compare(engine.content(at), [{"id": row, "x": int(x[row])} for row in chosen])
+    return args.changes / spent
+
+
 # -- joins -----------------------------------------------------------------------------------------
 
 _JOINED = {
@@ -362,6 +416,13 @@ if __name__ == "__main__":
         show_contents: {"contents": 20_000},
         show_groups: {"subscriptions": 10_000, "groups": 10_000, "changes": 100_000, "batch": 5000},
         show_thresholds: {"subscriptions": 100_000, "keys": 100_000, "changes": 1_000_000, "batch": 20_000},
+        show_ranked: {
+            "subscriptions": 100_000,
+            "rows": 100_000,
+            "groups": 1000,
+            "changes": 20_000,
+            "batch": 1000,
+        },
         show_joins: {"subscriptions": 1000, "rows": 100_000, "changes": 40_000, "batch": 1000},
         show_absence: {"keys": 1_000_000},
     }

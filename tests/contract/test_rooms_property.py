@@ -18,7 +18,7 @@ NAMES = {
     "match": ["MatchRoom"],
     "join": ["JoinRoom", "JoinScan"],
     "rank": ["RankRoom", "RankScan"],
-    "group": ["GroupRoom", "GroupScan", "RankedRoom"],
+    "group": ["GroupRoom", "GroupScan"],
     "enrich": ["EnrichRoom", "EnrichScan"],
     "semi": ["SemiRoom", "SemiScan"],
     "outer": ["OuterRoom"],

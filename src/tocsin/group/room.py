@@ -22,7 +22,7 @@ import numpy as np
 from tocsin.group.explain import explain_row
 from tocsin.group.families import GroupFamily, TouchedRows
 from tocsin.group.needs import inner_plan
-from tocsin.group.ranked import RankedRoom
+from tocsin.group.ranked import RankedSubscriptions
 from tocsin.group.scan import sums_integers
 from tocsin.group.source import SignedRows, rows_of, rows_of_table, table_changes
 from tocsin.group.split import FamilyKey, FamilyPlacement, SourceKey, aggregates_of, placements
@@ -113,7 +113,7 @@ class GroupRoom(Room):
         self._families: dict[int, GroupFamily] = {}
         self._family_of: Index = np.full(16, _NOWHERE, np.int64)
         self._made = 0
-        self._ranked = RankedRoom(join)
+        self._ranked = RankedSubscriptions(join)
 
     # -- registering and removing ------------------------------------------------------------------
 
@@ -254,8 +254,10 @@ class GroupRoom(Room):
         for number in np.unique(numbers).tolist():
             mine = np.flatnonzero(numbers == number)
             if number == _NOWHERE:
-                found = self._ranked.contents(slots[mine], step)
-                parts.append(replace(found, subscription=mine[found.subscription]))
+                for place in mine.tolist():
+                    rows = self._ranked.content(int(slots[place]), step)
+                    at = np.arange(len(rows))
+                    parts.append(Deltas.of(np.zeros(len(rows), np.int64), place, 1, rows, at))
             elif number != _NEVER:
                 family = self._families[number]
                 owner, rows = family.contents(slots[mine], self._now(family.key.source, step))

@@ -340,12 +340,14 @@ def _of_several(rng: Random) -> dict[str, str]:
         ),
         "union": rng.choice(
             [
-                f"SELECT page, ms FROM hits{_conditions(rng)} UNION ALL SELECT page, k FROM clicks WHERE k < 2",
+                f"SELECT page, ms FROM hits{_conditions(rng)}"
+                " UNION ALL SELECT page, k FROM clicks WHERE k < 2",
                 f"SELECT k FROM hits{_conditions(rng)} UNION ALL SELECT k FROM hits{_conditions(rng)}"
                 " UNION ALL SELECT k FROM pages WHERE owner = 'x'",
                 "SELECT h.ms AS a, p.owner FROM hits h JOIN pages p ON h.page = p.page WHERE h.k > 0"
                 " UNION ALL SELECT k, owner FROM pages",
-                "SELECT p.page AS a FROM pages p WHERE NOT EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page)"
+                "SELECT p.page AS a FROM pages p WHERE NOT EXISTS"
+                " (SELECT 1 FROM hits h WHERE h.page = p.page)"
                 f" UNION ALL SELECT page FROM hits{_conditions(rng)}",
                 "SELECT h.page AS a, c.x FROM hits h LEFT JOIN clicks c ON h.k = c.k"
                 " UNION ALL SELECT page, x FROM clicks WHERE x > 1",

@@ -225,6 +225,25 @@ class Deltas:
         sign = np.repeat(np.sign(total), np.abs(total)).astype(np.int8)
         return replace(self.take(chosen), sign=sign).ordered()
 
+    def cancelled_between(self, part: Index) -> Deltas:
+        """Consolidated, where the deltas of each `part` of a subscription are consolidated already.
+
+        So rows are compared only where several parts change at a seq, and something is lost and gained.
+        """
+        if not len(self):
+            return self
+        order = order_of([self.seq, self.subscription])
+        seq, own, sign, part = self.seq[order], self.subscription[order], self.sign[order], part[order]
+        fresh = np.ones(len(order), np.bool_)
+        fresh[1:] = (seq[1:] != seq[:-1]) | (own[1:] != own[:-1])
+        first, group = np.flatnonzero(fresh), np.cumsum(fresh) - 1
+        mixed = np.logical_or.reduceat(part != part[first][group], first)
+        mixed &= np.minimum.reduceat(sign, first) != np.maximum.reduceat(sign, first)
+        some = mixed[group]
+        if not some.any():
+            return self
+        return Deltas.concat([self.take(order[~some]), self.take(order[some]).consolidate()])
+
     def _with_joined_sources(self) -> Deltas:
         """The same, with sources of the same columns as one: only rows of one source are compared."""
         groups: dict[Any, list[int]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from tocsin.errors import SumOverflow
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows, longer
-from tocsin.model.delta import NO_DELTAS, Deltas, order_of
+from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.outer.parts import QueryPart, parts_of
 from tocsin.room import Room
 from tocsin.store.plans import FlatPlans
@@ -111,25 +112,10 @@ class OuterRoom(Room):
         return self._added_up(found) if len(found) else NO_DELTAS
 
     def _added_up(self, found: Deltas) -> Deltas:
-        """Deltas of parts as those of whole queries; a row that one part loses and another gains stays.
-
-        Deltas of one part are consolidated, so rows are compared only where several parts changed at a seq.
-        """
-        whole = Deltas(
-            found.seq, self._parent[found.subscription], found.sign, found.source, found.row, found.sources
+        """Deltas of parts as those of whole queries; a row that one part loses and another gains stays."""
+        return replace(found, subscription=self._parent[found.subscription]).cancelled_between(
+            found.subscription
         )
-        order = order_of([whole.seq, whole.subscription])
-        keys = whole.seq[order], whole.subscription[order]
-        fresh = np.ones(len(order), np.bool_)
-        fresh[1:] = (keys[0][1:] != keys[0][:-1]) | (keys[1][1:] != keys[1][:-1])
-        group, sign = np.cumsum(fresh) - 1, whole.sign[order]
-        part, first = found.subscription[order], np.flatnonzero(fresh)
-        mixed = np.logical_or.reduceat(part != part[first][group], first)
-        mixed &= np.minimum.reduceat(sign, first) != np.maximum.reduceat(sign, first)
-        mixed = mixed[group]
-        if not mixed.any():
-            return whole
-        return Deltas.concat([whole.take(order[~mixed]), whole.take(order[mixed]).consolidate()])
 
     def commit(self) -> None:
         for room in self.rooms:

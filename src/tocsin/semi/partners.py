@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tocsin.join._kernels.gather import BEGUN, DONE, KeyRanges, gather_some
 from tocsin.join.signature import KeySpec
 from tocsin.join.tables import JoinTables, NeededOrders
 from tocsin.language.rewrite import NormalForm
@@ -28,7 +29,6 @@ from tocsin.model.delta import order_of
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier, selections
-from tocsin.semi._kernels import BEGUN, DONE, KeyRanges, gather_some
 from tocsin.semi.sweep import Crossings, crossings, lifetimes
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
