@@ -105,7 +105,8 @@ def test_zones_by_traffic_are_crossed_by_fewer_messages() -> None:
         network.subscribe(np.arange(20_000), points)
         network._check()
     met = [network.deliver(later, 1).gateways.sum() for network in (by_load, by_traffic)]
-    assert met[1] < 0.9 * met[0]
+    assert met[1] < 0.8 * met[0]
+    assert by_traffic.stats()["fullest"] <= 1.1 * by_load.stats()["fullest"]
     with pytest.raises(UsageError, match="planes"):
         Can(3, planes=1, sample=sample)
 

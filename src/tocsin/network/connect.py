@@ -35,6 +35,7 @@ from tocsin.network.follower import ClientNode
 from tocsin.network.stations import (
     CONNECT,
     FEWEST_BACK_OFF,
+    LONGER,
     MOST_BACK_OFF,
     REMIND,
     LoopThread,
@@ -298,7 +299,7 @@ class Connection:
                 wait = FEWEST_BACK_OFF
             except (OSError, UnicodeError):  # the second is of a name that cannot be one
                 self._give_up_moving()
-                wait = min(2 * wait, MOST_BACK_OFF)
+                wait = min(LONGER * wait, MOST_BACK_OFF)
             await asyncio.sleep(wait)
 
     # -- as the owner of a peer --------------------------------------------------------------------

@@ -50,6 +50,7 @@ CONNECT = 2.5  # seconds to connect
 TICK = 0.05  # seconds between watermarks for links without messages
 REMIND = 1.0  # seconds until a request is repeated
 FEWEST_BACK_OFF, MOST_BACK_OFF = 0.05, 2.0
+LONGER = 1.3  # times as long each wait is: who is away for a while is found again within a third of it
 
 log = logging.getLogger(__name__)
 
@@ -385,7 +386,7 @@ class Broker(Station):
             except OSError as error:  # or TimeoutError, which is one
                 level = logging.WARNING if wait == FEWEST_BACK_OFF else logging.INFO  # once each time
                 log.log(level, "%s: %s:%d cannot be reached: %s", self.name, host, port, error)
-            wait = FEWEST_BACK_OFF if self.connections > before else min(2 * wait, MOST_BACK_OFF)
+            wait = FEWEST_BACK_OFF if self.connections > before else min(LONGER * wait, MOST_BACK_OFF)
             turn += 1
             await asyncio.sleep(wait)
 

@@ -1,8 +1,8 @@
 """Zones of the space of subscriptions: closed boxes that tile it, each owned by a broker.
 
-    +-------+---+      A zone is split where its subscriptions (or the messages met) halve. The splits are
-    |   b   | d |      a tree; if a broker leaves, its sibling takes the zone over, or of the deepest pair
-    +---+---+---+      below the sibling one broker takes both zones, and the other the zone left.
+    +-------+---+      A zone is split where its subscriptions halve, or near it where fewest messages go.
+    |   b   | d |      The splits are a tree; if a broker leaves, its sibling takes the zone over, or of the
+    +---+---+---+      deepest pair below the sibling one broker takes both zones, the other the zone left.
     | a | c | e |
     +---+---+---+      Neighbours touch in one dimension and overlap in the others.
 
@@ -17,11 +17,12 @@ regions are boxes of small integers, and open ends need no care.
 >>> zones.leave(0)
 [(0, 1)]
 
-Meghdoot's zones; CAN's take-over. NETWORK.md, 10.3.
+Meghdoot's zones; CAN's take-over. NETWORK.md, 10.3. Splits beside the median are ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,9 @@ from tocsin.model.message import GREATEST, LEAST, Regions
 from tocsin.network._kernels.zones import Overlay
 
 __all__ = ["Zones", "make_overlay", "overlay_cells"]
+
+SHARES = (0.5, 0.4, 0.6, 0.3, 0.7)
+"""Shares of a zone's subscriptions that may stay in it, by which splits by traffic are tried."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +61,7 @@ class _Zone:
 
 
 class Zones:
-    """The tree of splits. With a sample of regions, a split crosses as few of them as possible."""
+    """The tree of splits. With a sample of regions, subscriptions are in zones that few of them meet."""
 
     def __init__(self, dimensions: int, owner: int, sample: Regions | None = None) -> None:
         self._root = _Zone(np.full(dimensions, LEAST), np.full(dimensions, GREATEST), owner=owner)
@@ -104,21 +108,14 @@ class Zones:
     def split(self, owner: int, newcomer: int, points: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Give the upper half of a zone to a newcomer; which points go with it. None: all are equal."""
         zone = self._zone_of[owner]
-        dimensions = len(zone.low_end)
-        found = None
-        for turn in range(dimensions):
-            k = (zone.turn + turn) % dimensions
-            cut = _median_cut(points[:, k])
-            if cut is None:
-                continue
-            crossed = self._crossed(zone, k, cut)
-            if found is None or crossed < found[0]:
-                found = crossed, k, cut, zone.turn + turn + 1
-            if self._sample is None:
-                break
+        found = (
+            self._split_by_load(zone, points)
+            if self._sample is None
+            else self._split_by_traffic(zone, points)
+        )
         if found is None:
             return None
-        _, zone.dimension, zone.cut, turn = found
+        zone.dimension, zone.cut, turn = found
         high_end, low_end = zone.high_end.copy(), zone.low_end.copy()
         high_end[zone.dimension], low_end[zone.dimension] = zone.cut, zone.cut + 1
         zone.low = _Zone(zone.low_end, high_end, turn, zone, owner=owner)
@@ -126,14 +123,28 @@ class Zones:
         zone.owner, self._zone_of[owner], self._zone_of[newcomer] = -1, zone.low, zone.high
         return np.asarray(points[:, zone.dimension] > zone.cut)
 
-    def _crossed(self, zone: _Zone, k: int, cut: int) -> int:
-        """How many sampled regions the two halves meet, added up."""
-        if self._sample is None:
-            return 0
+    def _split_by_load(self, zone: _Zone, points: NDArray[np.int64]) -> tuple[int, int, int] | None:
+        """The dimension, the cut, and the turn after it: the next dimension in which points differ."""
+        dimensions = len(zone.low_end)
+        for turn in range(zone.turn, zone.turn + dimensions):
+            for cut, _ in _cuts_near(points[:, turn % dimensions], SHARES[:1]):
+                return turn % dimensions, cut, turn + 1
+        return None
+
+    def _split_by_traffic(self, zone: _Zone, points: NDArray[np.int64]) -> tuple[int, int, int] | None:
+        """The split after which a subscription's zone meets fewest of the sampled regions, on average."""
+        assert self._sample is not None
+        dimensions, found, least = len(zone.low_end), None, np.inf
         meets = np.all((self._sample[:, :, 0] <= zone.high_end) & (self._sample[:, :, 1] >= zone.low_end), 1)
-        mine, of = self._sample[meets], self._sample_of[meets]
-        below, above = mine[:, k, 0] <= cut, mine[:, k, 1] > cut
-        return len(np.unique(of[below])) + len(np.unique(of[above]))
+        boxes, of = self._sample[meets], self._sample_of[meets]
+        for turn in range(zone.turn, zone.turn + dimensions):
+            k = turn % dimensions
+            for cut, below in _cuts_near(points[:, k], SHARES):
+                met = (len(np.unique(of[boxes[:, k, 0] <= cut])), len(np.unique(of[boxes[:, k, 1] > cut])))
+                cost = below * met[0] + (len(points) - below) * met[1]
+                if cost < least:
+                    found, least = (k, cut, turn + 1), cost
+        return found
 
     # -- leaving ------------------------------------------------------------------------------------
 
@@ -185,16 +196,17 @@ class Zones:
         assert sorted(owners) == sorted(self._zone_of)
 
 
-def _median_cut(values: NDArray[np.int64]) -> int | None:
-    """The boundary of values nearest to the middle: those up to it are one half. None: all are equal."""
-    middle = len(values) // 2
+def _cuts_near(values: NDArray[np.int64], shares: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Boundaries of values nearest to some shares, and how many are up to each; none: all are equal."""
     if not len(values):
-        return None
-    value = np.partition(values, middle)[middle]
-    below, upto = int((values < value).sum()), int((values <= value).sum())
-    if below > 0 and (upto == len(values) or middle - below <= upto - middle):
-        return int(value) - 1
-    return int(value) if 0 < upto < len(values) else None
+        return
+    places = [int(share * len(values)) for share in shares]
+    for place, value in zip(places, np.partition(values, places)[places].tolist(), strict=True):
+        below, upto = int((values < value).sum()), int((values <= value).sum())
+        if below > 0 and (upto == len(values) or place - below <= upto - place):
+            yield value - 1, below
+        elif 0 < upto < len(values):
+            yield value, upto
 
 
 def _deepest_pair(zone: _Zone) -> _Zone:
