@@ -174,9 +174,11 @@ def small_case(rng: random.Random) -> tuple[int, int]:
     messages = scheme.describe(row_changes([0], [0], [[0, 0, 0]], [[1, 0, 5]]), 0)
     rows = messages.take(messages.kind == MessageKind.ROW)
     affected = {i for i, (low, high) in enumerate(ranges) if any(low <= v <= high for v in values)}
-    heard = {i for i, (low, high) in enumerate(ranges) if rows.regions.hold([(0, 9), (low, high)]).any()}
-    if heard != affected:
-        raise TocsinError(f"{ranges}, {values}: {heard} hear, {affected} are affected")
+    received = {
+        i for i, (low, high) in enumerate(ranges) if rows.regions.contain([(0, 9), (low, high)]).any()
+    }
+    if received != affected:
+        raise TocsinError(f"{ranges}, {values}: {received} receive, {affected} are affected")
     hearing = set()
     for x in (LEAST, *range(most + 1)):
         for y in range(most + 2):

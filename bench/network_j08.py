@@ -63,7 +63,7 @@ def run_schemes(simulation: Simulation, names: Iterable[str], **row: Any) -> Row
 
 
 def last_hop(name: str, simulation: Simulation, results: dict[str, SchemeResult]) -> float:
-    """Bytes per event from gateways to subscriptions: what enumeration would send to each of those who hear.
+    """Bytes per event from gateways to subscriptions: what enumeration would send to each receiver.
 
     Semijoins by regions reach exactly those whom Enum-SJ names, joined rows those whom Enum-J does.
     """
@@ -71,8 +71,8 @@ def last_hop(name: str, simulation: Simulation, results: dict[str, SchemeResult]
         return 0.0
     if name == "rel-sel":
         a = simulation.work.points[:, 0]
-        heard = stabbed(np.sort(a[:, 0]), np.sort(a[:, 1]), simulation.work.event_value).mean()
-        return float(heard) * (HEADER + 2 * ATTRIBUTE + simulation.setting.payload)
+        received = stabbed(np.sort(a[:, 0]), np.sort(a[:, 1]), simulation.work.event_value).mean()
+        return float(received) * (HEADER + 2 * ATTRIBUTE + simulation.setting.payload)
     return results["enum-j" if name.startswith("ref-j") else "enum-sj"].traffic_bytes_per_event
 
 

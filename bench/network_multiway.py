@@ -210,9 +210,9 @@ def run_checked(work: Workload, chosen: Sequence[Decomposition], brokers: int) -
     for begin in range(0, len(work.changes), PART):
         messages = run.publish(work.changes[begin : begin + PART], 1 + begin)
         for slot, client in clients.items():
-            mine = run.joins.heard_by(slot, messages)
+            mine = run.joins.received_by(slot, messages)
             for seq in np.unique(mine.seq):
-                client.hear(mine.take(np.flatnonzero(mine.seq == seq)), run.joins.bodies)
+                client.apply(mine.take(np.flatnonzero(mine.seq == seq)), run.joins.bodies)
     for slot, client in clients.items():
         if not _is_exact(client, work, slot, run):
             raise TocsinError(f"subscription {slot} does not hold its semijoins")

@@ -197,7 +197,7 @@ PICTURES = [
         "Enum-SJ lowest, -Clu+ slightly above it.",
         found=(
             "As stated: Enum-SJ lowest, -Clu+ 0.4 to 6 % above it; Rel-Sel is 3 times (W1) and 28 times "
-            "(W2) above. A gateway sends to its subscriptions what enumeration would send: they hear "
+            "(W2) above. A gateway sends to its subscriptions what enumeration would send: they receive "
             "nothing needless."
         ),
     ),

@@ -176,7 +176,7 @@ def join_bytes(work: Workload, brokers: int) -> dict[str, int]:
 
 
 def holders(points: NDArray[np.int64], regions: Regions) -> NDArray[np.int64]:
-    """How many subscriptions hear each message; one box each."""
+    """How many subscriptions receive each message; one box each."""
     out = np.zeros(len(regions), np.int64)
     for number, box in enumerate(regions.boxes):
         values = box[:, 1]

@@ -168,7 +168,7 @@ def _described(options: argparse.Namespace) -> Claim:
             counts["messages"] += len(sent)
             counts["boxes"] += len(sent.regions.boxes)
             for slot, client in clients.items():
-                client.hear(sent.take(sent.heard_by(slot, server.point(slot))))
+                client.apply(sent.take(sent.received_by(slot, server.point(slot))))
         y[ids[number]] = new_y[number]  # of an object that changes twice the last one stays
         for slot, client in clients.items():
             inside = np.flatnonzero(((points >= ends[slot, :, 0]) & (points <= ends[slot, :, 1])).all(axis=1))

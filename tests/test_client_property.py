@@ -1,4 +1,4 @@
-"""A client that hears only deltas has the engine's contents, whenever it looks.
+"""A client that receives only deltas has the engine's contents, whenever it looks.
 
 `test_law_property` checks a client that starts with the content and receives what each call
 returns. Here it listens (`on_delta`) and starts with nothing: subscriptions begin and end by the

@@ -283,13 +283,13 @@ def test_deltas_as_arrow(engine: tocsin.Engine) -> None:
 
 def test_listeners_are_called_until_they_stop(engine: tocsin.Engine) -> None:
     engine.subscribe("SELECT symbol FROM stocks")
-    heard: list[int] = []
-    stop = engine.on_delta(lambda deltas: heard.append(len(deltas)))
+    received: list[int] = []
+    stop = engine.on_delta(lambda deltas: received.append(len(deltas)))
     engine.insert("stocks", {"symbol": "A"})
     engine.update("stocks", {"symbol": "A", "per": 1})  # alters no answer
     stop()
     engine.insert("stocks", {"symbol": "B"})
-    assert heard == [1]
+    assert received == [1]
 
 
 # -- streams ---------------------------------------------------------------------------------------

@@ -209,16 +209,16 @@ def test_things_of_the_wrong_kind_are_refused(engine: tocsin.Engine, tmp_path: P
 
 def test_a_listener_that_fails_stops_nobody(engine: tocsin.Engine) -> None:
     engine.subscribe("SELECT id FROM t")
-    heard: list[int] = []
+    received: list[int] = []
 
     def broken(deltas: tocsin.Deltas) -> None:
         raise KeyError("oops")
 
     stop = engine.on_delta(broken)
-    engine.on_delta(lambda deltas: heard.append(len(deltas)))
+    engine.on_delta(lambda deltas: received.append(len(deltas)))
     with pytest.raises(ListenerError, match="oops") as error:
         engine.insert("t", {"id": 1})
-    assert heard == [1] and [d.row for d in error.value.deltas] == [{"id": 1}]  # type: ignore[attr-defined]
+    assert received == [1] and [d.row for d in error.value.deltas] == [{"id": 1}]  # type: ignore[attr-defined]
     stop()
     stop()
     assert engine.rows("t").num_rows == 1

@@ -29,10 +29,10 @@ class Pair:
     def __init__(self, definition: str) -> None:
         self.now = START
         self.one, self.many = (Engine(clock=lambda: self.now) for _ in range(2))
-        self.heard: tuple[list[Any], list[Any]] = [], []
-        for engine, heard in zip((self.one, self.many), self.heard, strict=True):
+        self.received: tuple[list[Any], list[Any]] = [], []
+        for engine, received in zip((self.one, self.many), self.received, strict=True):
             engine.execute(definition)
-            engine.on_delta(lambda deltas, heard=heard: heard.extend(plain(deltas)))
+            engine.on_delta(lambda deltas, received=received: received.extend(plain(deltas)))
 
     def both(self, call: Any) -> None:
         call(self.one)
@@ -49,7 +49,7 @@ class Pair:
         single = self.one.publish(stream, event)
         assert plain(single) == plain(together)
         assert plain(Deltas.concat([single])) == plain(single)
-        assert self.heard[0] == self.heard[1]
+        assert self.received[0] == self.received[1]
         assert self.one.last_seq == self.many.last_seq
 
     def check(self) -> None:

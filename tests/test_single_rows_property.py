@@ -43,10 +43,10 @@ class Pair:
 
     def __init__(self, definitions: str) -> None:
         self.one, self.many = Engine(), Engine()
-        self.heard: tuple[list[Any], list[Any]] = [], []
-        for engine, heard in zip((self.one, self.many), self.heard, strict=True):
+        self.received: tuple[list[Any], list[Any]] = [], []
+        for engine, received in zip((self.one, self.many), self.received, strict=True):
             engine.execute(definitions)
-            engine.on_delta(lambda deltas, heard=heard: heard.extend(listed(deltas)))
+            engine.on_delta(lambda deltas, received=received: received.extend(listed(deltas)))
 
     def subscribe(self, sql: str) -> int:
         mine, other = (engine.subscribe(sql).id for engine in (self.one, self.many))
@@ -66,7 +66,7 @@ class Pair:
             singly = self._singly(table, rows, ops, net)
             assert listed(singly) == listed(together)
             assert plain(Deltas.concat([singly])) == plain(singly)
-        assert self.heard[0] == self.heard[1]
+        assert self.received[0] == self.received[1]
         assert self.one.last_seq == self.many.last_seq
 
     def _together(self, table: Table, batch: ChangeBatch, net: bool) -> Deltas:
@@ -86,7 +86,7 @@ class Pair:
         with TemporaryDirectory() as folder:
             self.one.save(Path(folder) / "saved")
             self.one = Engine.load(Path(folder) / "saved")
-        self.one.on_delta(lambda deltas: self.heard[0].extend(listed(deltas)))
+        self.one.on_delta(lambda deltas: self.received[0].extend(listed(deltas)))
 
     def check(self) -> None:
         for name in self.one._database.tables:

@@ -171,9 +171,9 @@ def prepared(rooms: Rooms | None = None) -> tuple[tocsin.Engine, list[Any]]:
     engine = tocsin.Engine(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC), rooms=rooms)
     engine.execute(DEFINITIONS)
     engine.subscribe_texts([query.format(a=a, b=a + 3) for query in QUERIES for a in range(8)])
-    heard: list[Any] = []
-    engine.on_delta(lambda deltas: heard.append(plain(deltas)))
-    return engine, heard
+    received: list[Any] = []
+    engine.on_delta(lambda deltas: received.append(plain(deltas)))
+    return engine, received
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def _switch_often() -> Iterator[None]:
 @pytest.mark.parametrize("run", range(RUNS))
 def test_answers_of_many_threads_equal_a_serial_run_in_lock_order(run: int) -> None:
     policy = MergePolicy(background_size=8, smallest_size=16, cost_factor=0.001)  # merges all the time
-    engine, heard = prepared(Rooms(match=lambda: Auto(policy, threads=1 + run % 2)))
+    engine, received = prepared(Rooms(match=lambda: Auto(policy, threads=1 + run % 2)))
     client, followed = tocsin.Client(), range(33, 73)  # those over tables
     for id in followed:
         client.start(id, engine.content(id))
@@ -204,13 +204,13 @@ def test_answers_of_many_threads_equal_a_serial_run_in_lock_order(run: int) -> N
 
     order, by_thread = list(lock.order), {worker.ident: worker for worker in workers}
     assert len(order) == sum(len(worker.calls) for worker in workers), "a call gets the lock once"
-    serial, heard_serially = prepared()
+    serial, received_serially = prepared()
     at = dict.fromkeys(by_thread, 0)
     for ident in order:
         worker, n = by_thread[ident], at[ident]
         at[ident] += 1
         assert answer(serial, worker.calls[n]) == worker.answers[n], worker.calls[n]
-    assert heard == heard_serially
+    assert received == received_serially
     assert plain(engine.contents()) == plain(serial.contents())
     assert engine.subscriptions() == serial.subscriptions() and engine.last_seq == serial.last_seq
     for name in ("stocks", "reviews"):

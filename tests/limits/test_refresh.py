@@ -114,12 +114,12 @@ def test_a_new_member_begins_with_the_present(engine: Engine) -> None:
 
 def test_content_refreshes_and_listeners_receive_it(engine: Engine) -> None:
     s = engine.subscribe(ITEMS, refresh=OnDemand(within="200 ms"))
-    heard: list[Any] = []
-    engine.on_delta(lambda deltas: heard.extend(read(deltas)))
+    received: list[Any] = []
+    engine.on_delta(lambda deltas: received.extend(read(deltas)))
     engine.delete("items", {"id": 0})
-    assert not heard and len(engine.content(s, stale=True)) == 8 and not heard
+    assert not received and len(engine.content(s, stale=True)) == 8 and not received
     assert len(engine.content(s)) == 7
-    assert heard == [(-1, {"id": 0})]
+    assert received == [(-1, {"id": 0})]
 
 
 def test_a_net_batch_says_nothing_of_deferred_answers(engine: Engine) -> None:

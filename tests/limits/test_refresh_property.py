@@ -86,8 +86,8 @@ class DeferralWitness:
         self.case, self.model = case, Model(case.tables)
         self.now, self.ticks = _START, 0
         self.engine = self._prepared(Engine(clock=lambda: self.now))
-        self.heard: list[Any] = []
-        self.engine.on_delta(self.heard.extend)
+        self.received: list[Any] = []
+        self.engine.on_delta(self.received.extend)
         for table in case.tables:
             self.engine.execute(str(table))
         self.queries: dict[int, Query] = {}
@@ -136,7 +136,7 @@ class DeferralWitness:
 
     def _refresh(self, key: int) -> None:
         """The deltas are just the difference to the reference now; another refresh has none."""
-        self.heard.clear()
+        self.received.clear()
         try:
             answer = self._answer(self.queries[key])
         except TocsinError:
@@ -145,7 +145,7 @@ class DeferralWitness:
             self._stale(key)
             return
         found = list(self.engine.refresh(key))
-        assert signed(self.heard) == signed(found)
+        assert signed(self.received) == signed(found)
         self._compare_deltas(found, key, answer)
         assert not len(self.engine.refresh(key)), "a needless delta"
         self._stale(key)
@@ -159,8 +159,8 @@ class DeferralWitness:
         self.emitted[key] = answer
 
     def _content(self, key: int) -> None:
-        """It refreshes first, and listeners hear of it."""
-        self.heard.clear()
+        """It refreshes first, and listeners receive the deltas."""
+        self.received.clear()
         try:
             answer = self._answer(self.queries[key])
         except TocsinError:
@@ -168,7 +168,7 @@ class DeferralWitness:
                 self.engine.content(key)
             return
         content = self.engine.content(key)
-        self._compare_deltas(self.heard, key, answer)
+        self._compare_deltas(self.received, key, answer)
         self._compare_content(content, key)
 
     def _stale(self, key: int) -> None:
@@ -189,8 +189,8 @@ class DeferralWitness:
         with tempfile.TemporaryDirectory() as folder:
             self.engine.save(Path(folder) / "saved")
             self.engine = self._prepared(Engine.load(Path(folder) / "saved", clock=lambda: self.now))
-        self.heard = []
-        self.engine.on_delta(self.heard.extend)
+        self.received = []
+        self.engine.on_delta(self.received.extend)
         for other in self.queries:
             self._stale(other)
 

@@ -205,7 +205,7 @@ class Loopback:
             self.subscribe(number)
 
     def fall_silent(self) -> None:
-        """Time passes in which the server has not heard of anybody: all leases run out."""
+        """Time passes in which the server has had no request: all leases run out."""
         self.now += 1000.0
         for name, node in self.nodes.items():
             self.send_all(name, node.remind())

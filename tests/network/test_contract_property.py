@@ -115,7 +115,7 @@ def test_bad_input_changes_nothing(made: type[Network]) -> None:
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**32))
 def test_property_schemes_over_networks(made: type[Network], scheme_of: type[Scheme], seed: int) -> None:
-    """A subscription receives the messages that it hears, whatever the scheme."""
+    """A subscription receives the messages whose regions hold its point, whatever the scheme."""
     world, scheme, network = World(seed, subscriptions=40), scheme_of(), made(12)
     slots = np.arange(len(world.subscriptions))
     scheme.subscribe(slots, ranges_of(world.subscriptions))
@@ -125,8 +125,8 @@ def test_property_schemes_over_networks(made: type[Network], scheme_of: type[Sch
         delivery = network.deliver(messages, 250)
         received = network.receivers(messages, delivery)
         for slot in slots.tolist():
-            heard = messages.heard_by(slot, scheme.point(slot))
-            assert sorted(received.message[received.slot == slot].tolist()) == sorted(heard.tolist())
+            own = messages.received_by(slot, scheme.point(slot))
+            assert sorted(received.message[received.slot == slot].tolist()) == sorted(own.tolist())
             gateway = int(network.placement.broker[slot])
-            assert np.all(has_bit(delivery.reached, heard, gateway))
+            assert np.all(has_bit(delivery.reached, own, gateway))
     assert isinstance(messages, Messages)

@@ -150,15 +150,15 @@ def test_a_payload_is_sent_when_it_is_new_to_somebody() -> None:
     described.follow("SELECT * FROM r WHERE a > 4")
     assert low.snapshot.parts[0].rows == [[(0, 0, b'{"id":1,"a":3.0}')], [(0, 0, b'{"k":7,"n":"long"}')]]
 
-    def heard(a: float, n: str = "long") -> list[bytes]:
+    def received(a: float, n: str = "long") -> list[bytes]:
         engine.update("r", {"id": 1, "a": a, "n": n})
         _, batch = described.described()
-        return [batch.body(i) for i in np.flatnonzero(batch.messages.regions.hold(low.points[0])).tolist()]
+        return [batch.body(i) for i in np.flatnonzero(batch.messages.regions.contain(low.points[0])).tolist()]
 
-    assert heard(4) == [b'{"id":1,"a":4.0}']
-    assert heard(9) == [b""], "it leaves the range"
-    assert heard(5) == [b'{"id":1,"a":5.0}', b'{"k":7,"n":"long"}']
-    assert heard(5, "other") == [b'{"k":7,"n":"other"}']
+    assert received(4) == [b'{"id":1,"a":4.0}']
+    assert received(9) == [b""], "it leaves the range"
+    assert received(5) == [b'{"id":1,"a":5.0}', b'{"k":7,"n":"long"}']
+    assert received(5, "other") == [b'{"k":7,"n":"other"}']
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

@@ -182,15 +182,15 @@ def test_regions_of_a_private_token_show_no_other_rows(engine) -> None:
         net.follow(name, sql, "own")
     net.follow(50, texts[0], "open")
     private = {form.number for form in net.service._forms.values() if type(form).__name__ == "RowsForm"}
-    heard = []
+    received = []
     receive = net.client._receive
-    net.client._receive = lambda batch: (heard.append(batch), receive(batch))
+    net.client._receive = lambda batch: (received.append(batch), receive(batch))
     for _ in range(60):
         change(rng, engine)
         net.flush()
     net.compare()
     boxes = 0
-    for batch in heard:
+    for batch in received:
         for i, form in enumerate(batch.form.tolist()):
             if form in private:
                 ends = batch.messages.regions.take([i]).boxes
@@ -207,7 +207,7 @@ def test_messages_without_a_network(engine) -> None:
     engine.insert("r", {"id": 2, "a": 7})
     seq, batch = described.described()
     assert seq == engine.last_seq and batch.form.tolist() == [followed.forms[0]] * 2
-    assert batch.messages.regions.hold(np.array(followed.points[0])).tolist() == [True, False]
+    assert batch.messages.regions.contain(np.array(followed.points[0])).tolist() == [True, False]
     described.unfollow(followed)
     engine.insert("r", {"id": 3, "a": 3})
     assert len(described.described()[1]) == 0

@@ -209,7 +209,7 @@ def test_a_table_that_is_followed_cannot_be_dropped(engine) -> None:
         with pytest.raises(CatalogError, match="1 subscription uses s"):
             engine.execute("DROP TABLE s")
         one.unsubscribe()
-        client.subscribe(SQL[2]).unsubscribe()  # the server has heard of both
+        client.subscribe(SQL[2]).unsubscribe()  # the server knows both
         client.subscribe(SQL[2])
         engine.execute("DROP TABLE s")
         engine.insert("r", {"id": 1, "k": 1, "a": 3, "n": "x"})
@@ -329,8 +329,8 @@ def test_tokens_and_their_tables(engine) -> None:
             assert client.subscribe(SQL[0]).content() == []
 
 
-def test_nobody_hears_what_was_granted_to_others(engine, brokers) -> None:
-    """A client that makes up a Resume, or calls itself a broker, hears nothing."""
+def test_nobody_receives_what_was_granted_to_others(engine, brokers) -> None:
+    """A client that makes up a Resume, or calls itself a broker, receives nothing."""
     engine.insert("r", {"id": 1, "k": 1, "a": 3, "n": "x"})
     engine.insert("s", {"name": "one", "k": 1, "c": 4})
     everything = write_boxes(np.zeros(1, np.int64), np.array([[[-(2**63), 2**63 - 1] * 2] * 2]))
@@ -342,11 +342,11 @@ def test_nobody_hears_what_was_granted_to_others(engine, brokers) -> None:
                 assert "not for brokers" in spoken(port, encode(Hello(VERSION, "r", "x", False)))
                 for key in ("", "x", "/"):
                     resume = Resume(1, server.server.root.server, -1, everything, key, [0, 1])
-                    heard = overheard(port, encode(Hello(VERSION, "r", "x", True)), encode(resume), engine)
-                    for frame in heard:
+                    received = overheard(port, encode(Hello(VERSION, "r", "x", True)), encode(resume), engine)
+                    for frame in received:
                         assert not getattr(frame, "snapshots", None)
                         assert not len(frame.batch.open()) if hasattr(frame, "batch") else True
-                    assert any(isinstance(frame, Replay) for frame in heard)
+                    assert any(isinstance(frame, Replay) for frame in received)
             equal(engine, [followed])
             assert followed.content()
 

@@ -87,8 +87,8 @@ def messages_of(regions: Regions, recipients: Recipients | None = None) -> Messa
 
 def expected(world: NetworkWorld, messages: Messages) -> list[tuple[int, int]]:
     """Pairs of a message and a slot, by brute force."""
-    heard: list[tuple[int, int]] = []
+    received: list[tuple[int, int]] = []
     for slot, point in world.points.items():
-        held: NDArray[np.bool_] = messages.regions.hold(point)
-        heard += [(int(message), slot) for message in np.flatnonzero(held)]
-    return sorted(heard)
+        held: NDArray[np.bool_] = messages.regions.contain(point)
+        received += [(int(message), slot) for message in np.flatnonzero(held)]
+    return sorted(received)

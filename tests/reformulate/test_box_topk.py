@@ -84,12 +84,12 @@ def test_property_contents_are_exact_after_every_change(seed: int, unicast: bool
         before, moved = dict(world.rows), [world.change() for _ in range(size)]
         messages = server.publish(*(list(part) for part in zip(*moved, strict=True)))
         messages._check()
-        heard = np.zeros(len(messages), np.bool_)
+        received = np.zeros(len(messages), np.bool_)
         for slot, client in clients.items():
             box = world.boxes[slot // 2]
-            mine = messages.heard_by(slot, server.point(slot))
-            heard[mine] = True
-            client.hear(messages.take(mine))
+            mine = messages.received_by(slot, server.point(slot))
+            received[mine] = True
+            client.apply(messages.take(mine))
             assert client.content() == world.content(box, world.rows)
             if size == 1:
                 had, has = (
@@ -101,7 +101,7 @@ def test_property_contents_are_exact_after_every_change(seed: int, unicast: bool
                         assert row in had and row not in has, "needless GONE"
                     else:
                         assert row in has and (row not in had or row == moved[0][0]), "needless row"
-        assert heard.all(), "a message that nobody hears"
+        assert received.all(), "a message that nobody receives"
     server._check()
 
 
@@ -127,7 +127,7 @@ def test_property_subscriptions_come_and_go(seed: int) -> None:
         id, point, y = world.change()
         messages = server.publish([id], [point], [y])
         for slot, client in clients.items():
-            client.hear(messages.take(messages.heard_by(slot, server.point(slot))))
+            client.apply(messages.take(messages.received_by(slot, server.point(slot))))
             assert client.content() == world.content(world.boxes[slot // 2], world.rows)
     server._check()
 
@@ -146,7 +146,7 @@ def test_covers_have_fewer_boxes_than_subscriptions() -> None:
     assert np.array_equal(described.row, sent.row) and np.array_equal(described.kind, sent.kind)
     assert len(described.regions.boxes) * 4 < len(sent.recipients.slot)
     for message in range(0, len(described), 7):
-        inside = [s for s in range(3000) if described.regions.take([message]).hold(server.point(s))[0]]
+        inside = [s for s in range(3000) if described.regions.take([message]).contain(server.point(s))[0]]
         assert inside == sorted(sent.recipients.slot[sent.recipients.message == message].tolist())
 
 

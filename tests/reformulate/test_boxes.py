@@ -29,7 +29,7 @@ def test_each_affected_box_gets_one_correct_message(first, drawn, largest, rows_
     boxes._check()
     for a, b in SPANS:
         for c, d in SPANS:
-            mine = messages.heard_by(0, [(a, b), (c, d)])
+            mine = messages.received_by(0, [(a, b), (c, d)])
             updated = {
                 int(messages.seq[m]): None if messages.kind[m] == MessageKind.GONE else int(messages.key[m])
                 for m in mine

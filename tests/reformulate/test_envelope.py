@@ -48,7 +48,7 @@ def test_property_envelopes_stand_for_all_points(seed: int) -> None:
         if holds(ends, z):
             assert any(holds(ends, p) for p in points) == any(holds(ends, p) for p in seen)
         lonely = holds(ends, z) and not any(holds(ends, p) for p in points)
-        assert regions.hold(ends).sum() == lonely, "in one box, or in none"
+        assert regions.contain(ends).sum() == lonely, "in one box, or in none"
 
 
 def said(messages: Messages) -> list[tuple[int, int, int]]:
@@ -121,12 +121,12 @@ def test_property_several_attributes_are_exact(seed: int) -> None:
         messages = scheme.describe(*world.change(), number)
         messages._check()
         for slot, client in clients.items():
-            heard = messages.take(messages.heard_by(slot, scheme.point(slot)))
+            received = messages.take(messages.received_by(slot, scheme.point(slot)))
             had = {side: set(client.held[side]) for side in (0, 1)}
-            client.hear(heard, dict(enumerate(world.tables)))
+            client.apply(received, dict(enumerate(world.tables)))
             assert client.content() == world.content(slot)
             for kind, side, row in zip(
-                heard.kind.tolist(), heard.side.tolist(), heard.row.tolist(), strict=True
+                received.kind.tolist(), received.side.tolist(), received.row.tolist(), strict=True
             ):
                 if kind == MessageKind.EXPOSE:
                     assert row not in had[side] and row in client.held[side], "needless"
@@ -158,9 +158,9 @@ def test_property_longer_semijoins_are_exact(seed: int) -> None:
         messages = joins.describe(place, row, new, number)
         messages._check()
         for ends, mine in zip(boxes, held, strict=True):
-            heard = messages.take(messages.heard_by(0, ends))
+            received = messages.take(messages.received_by(0, ends))
             for kind, side, id in zip(
-                heard.kind.tolist(), heard.side.tolist(), heard.row.tolist(), strict=True
+                received.kind.tolist(), received.side.tolist(), received.row.tolist(), strict=True
             ):
                 if kind == MessageKind.GONE:
                     assert id in mine[side], "needless"

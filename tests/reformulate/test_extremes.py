@@ -21,10 +21,10 @@ from tocsin.reformulate.extremes import (
 LOW, HIGH = columns(RANGES)
 
 
-def hear(client: Contents, sent: Messages, slot: int, ends: tuple[int, int]) -> int:
+def apply(client: Contents, sent: Messages, slot: int, ends: tuple[int, int]) -> int:
     """Deliver what is for a client; how many messages that are."""
-    mine = sent.heard_by(slot, [ends])
-    client.hear(sent.take(mine), {})
+    mine = sent.received_by(slot, [ends])
+    client.apply(sent.take(mine), {})
     return len(mine)
 
 
@@ -58,7 +58,7 @@ def test_contents_of_clients_are_correct(first, drawn, largest, size) -> None:
             before = server.counters["messages"]
             sent = server.update(number, *codes, has != 0)
             sent._check()
-            received = [hear(client, sent, i, RANGES[i]) for i, client in enumerate(own)]
+            received = [apply(client, sent, i, RANGES[i]) for i, client in enumerate(own)]
             assert [client.content() for client in own] == truth[begin + len(part)]
             if server.name != "cn":
                 assert received == changed, "one message for each change, and none without"
@@ -77,16 +77,16 @@ def test_sets_of_values(first, drawn) -> None:
         number, has, *codes = columns([row], 4)
         sent = ranges.update(number, *codes, has != 0)
         for client, ends in zip(clients, RANGES, strict=True):
-            hear(client, sent, 0, ends)
+            apply(client, sent, 0, ends)
             assert client.content() == set(values_of(state, *ends))
 
 
 def test_a_filter_is_comparisons_with_bounds() -> None:
-    """Any matcher that can compare attributes with constants delivers as `heard_by` does."""
+    """Any matcher that can compare attributes with constants delivers as `received_by` does."""
     server = ReformulatedMinima(Extremes([1, 3, 5, 4], [1, 5, 7, 2]))
     messages = server.update([3, 0], [4, 6], [9, 0])
     l_low, l_high, r_low, r_high = messages.regions.boxes[:, 0].T
     assert len(messages) > 3
     for low, high in RANGES:
         passes = (l_low <= low) & (l_high >= low) & (r_low <= high) & (r_high >= high)
-        assert np.array_equal(np.flatnonzero(passes), messages.heard_by(0, [(low, high)]))
+        assert np.array_equal(np.flatnonzero(passes), messages.received_by(0, [(low, high)]))

@@ -67,8 +67,8 @@ def test_property_contents_are_exact_after_every_change(
         messages._check()
         bodies = dict(enumerate(world.tables))
         for slot, client in clients.items():
-            mine = messages.take(messages.heard_by(slot, scheme.point(slot)))
-            client.hear(mine, bodies)
+            mine = messages.take(messages.received_by(slot, scheme.point(slot)))
+            client.apply(mine, bodies)
             assert client.content() == join(world.subscriptions[slot], world.tables), slot
     scheme._check()
 
@@ -85,26 +85,28 @@ def test_property_semijoins_send_nothing_needless(made: type[Scheme], seed: int,
         side, old, new = world.change()
         messages = scheme.describe(as_change(side, old, new), number)
         moved = old is not None and new is not None and old.key != new.key
-        heard = np.zeros(len(messages), np.bool_)
+        received = np.zeros(len(messages), np.bool_)
         for slot, subscription in enumerate(world.subscriptions):
-            mine = messages.heard_by(slot, scheme.point(slot))
-            heard[mine] = True
-            heard_now = messages.take(mine)
-            check_needed(heard_now, subscription, before, world.tables, moved)
+            mine = messages.received_by(slot, scheme.point(slot))
+            received[mine] = True
+            received_now = messages.take(mine)
+            check_needed(received_now, subscription, before, world.tables, moved)
             client = clients[slot]
             assert isinstance(client, SemijoinContents)
-            client.hear(heard_now, dict(enumerate(world.tables)))
+            client.apply(received_now, dict(enumerate(world.tables)))
             for part in (0, 1):
                 rows = {row: body for row, (_, body) in client.held[part].items()}
                 assert rows == semijoin(subscription, part, world.tables)
-        assert heard.all(), "a message that nobody hears"
+        assert received.all(), "a message that nobody receives"
 
 
 def check_needed(
-    heard_now: Messages, subscription: object, before: Tables, after: Tables, moved: bool
+    received_now: Messages, subscription: object, before: Tables, after: Tables, moved: bool
 ) -> None:
     """Each message says something new, and none says the same twice."""
-    rows = list(zip(heard_now.kind.tolist(), heard_now.side.tolist(), heard_now.row.tolist(), strict=True))
+    rows = list(
+        zip(received_now.kind.tolist(), received_now.side.tolist(), received_now.row.tolist(), strict=True)
+    )
     comes = Counter((side, row, kind == MessageKind.GONE) for kind, side, row in rows)
     assert all(count == 1 for count in comes.values()), "twice"
     for kind, side, row in rows:

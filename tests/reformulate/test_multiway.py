@@ -146,7 +146,7 @@ def test_property_contents_are_exact_after_every_change(scheme: type[DescribedSc
         messages = world.joins.describe([world.change()], number)
         messages._check()
         for slot, client in clients.items():
-            client.hear(world.joins.heard_by(slot, messages), world.joins.bodies)
+            client.apply(world.joins.received_by(slot, messages), world.joins.bodies)
             assert client.content() == world.content(slot), slot
             for place, held in client.held.items():
                 assert Counter(body for _, body in held.values()) == world.semijoin(slot, place)
@@ -164,9 +164,9 @@ def test_property_batches_are_described_like_single_changes(seed: int) -> None:
     whole._check()
     assert sum(map(len, parts)) == len(whole)
     for slot, client in clients.items():
-        mine = many.joins.heard_by(slot, whole)
+        mine = many.joins.received_by(slot, whole)
         for seq in np.unique(mine.seq):
-            client.hear(mine.take(np.flatnonzero(mine.seq == seq)), many.joins.bodies)
+            client.apply(mine.take(np.flatnonzero(mine.seq == seq)), many.joins.bodies)
         assert client.content() == one.content(slot), "exact at the end of a batch"
     for part in parts:
         mine = whole.take(np.flatnonzero(whole.seq == part.seq[0])) if len(part) else part
@@ -187,7 +187,7 @@ def test_property_residual_conditions_are_for_clients(seed: int) -> None:
     for number in range(30):
         messages = world.joins.describe([world.change()], number)
         for slot, client in clients.items():
-            client.hear(world.joins.heard_by(slot, messages), world.joins.bodies)
+            client.apply(world.joins.received_by(slot, messages), world.joins.bodies)
             places = world.graph.places(world.subscriptions[slot][0])
             expected = Counter()
             for rows, count in world.content(slot).items():
@@ -213,8 +213,8 @@ def test_drop_is_sent_only_where_it_is_needed() -> None:
     messages = joins.describe([("s", 2, None)], 3)
     drops = messages.take(np.flatnonzero(messages.kind == MessageKind.DROP))
     assert [graph.name(graph.forms[side]) for side in drops.side.tolist()] == ["t^s"]
-    assert not len(joins.heard_by(0, drops)) and len(joins.heard_by(1, drops)) == 1
-    client.hear(joins.heard_by(1, messages), joins.bodies)
+    assert not len(joins.received_by(0, drops)) and len(joins.received_by(1, drops)) == 1
+    client.apply(joins.received_by(1, messages), joins.bodies)
     assert client.held == {0: {}, 1: {}, 2: {}}
 
 

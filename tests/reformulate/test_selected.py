@@ -115,17 +115,17 @@ def affected_by(ranges: Ranges, values: list[int]) -> NDArray[np.bool_]:
 
 @settings(max_examples=max(25, settings().max_examples), deadline=None)
 @given(st.integers(0, 2**32))
-def test_property_skylines_are_heard_by_the_affected_only(seed: int) -> None:
+def test_property_skylines_reach_the_affected_only(seed: int) -> None:
     sets, ranges, rectangle, rng, top = random_world(seed, 300)
     values = rng.integers(0, top + 1, int(rng.integers(1, 40))).tolist()
     selected, affected = selected_of(ranges, rectangle), affected_by(ranges, values)
     sizes = {}
     for policy in (TUPLES, RANGES, CLUSTERS, MERGED, FEWEST):
         points = points_of(policy, sets, values, rectangle)
-        hears = np.zeros(len(selected), np.bool_)
+        receives = np.zeros(len(selected), np.bool_)
         for x, y in points:
-            hears |= (ranges.low <= x) & (y <= ranges.high)
-        assert np.array_equal(hears[selected], affected[selected]), policy
+            receives |= (ranges.low <= x) & (y <= ranges.high)
+        assert np.array_equal(receives[selected], affected[selected]), policy
         assert points == sorted(points) and [y for _, y in points] == sorted(y for _, y in points)
         sizes[policy] = len(points)
     assert sizes[FEWEST] <= sizes[MERGED] <= sizes[CLUSTERS] <= 2 * len(sets.index.active)
@@ -143,12 +143,12 @@ def test_property_no_skyline_has_fewer_points(seed: int) -> None:
     spans = list(zip(ranges.low.tolist(), ranges.high.tolist(), strict=True))
     mine = {spans[i] for i in np.flatnonzero(selected & affected)}
     others = {spans[i] for i in np.flatnonzero(selected & ~affected)}
-    heard = {
+    received = {
         frozenset(span for span in mine if span[0] <= x and y <= span[1])
         for x in {low for low, _ in mine}
         for y in {high for _, high in mine}
         if not any(low <= x and y <= high for low, high in others)
     }
     for size in range(len(points)):
-        for some in itertools.combinations(heard, size):
+        for some in itertools.combinations(received, size):
             assert frozenset().union(*some) != frozenset(mine), "fewer points suffice"

@@ -46,8 +46,8 @@ def test_property_rows_are_exact_and_payloads_are_needed(seed: int) -> None:
         messages._check()
         bodies = {side: {id: wide[side] for id, wide in rows.items()} for side in (0, 1)}
         for (low, high), client in zip(ends, clients, strict=True):
-            mine = messages.take(messages.heard_by(0, [(low, high)]))
-            client.hear(mine, bodies)
+            mine = messages.take(messages.received_by(0, [(low, high)]))
+            client.apply(mine, bodies)
             assert client.content() == {id: wide for id, wide in rows.items() if low <= wide[0] <= high}
             holds = now is not None and low <= now[0] <= high
             held = was is not None and low <= was[0] <= high
@@ -75,4 +75,4 @@ def test_a_column_beside_value_and_payload_goes_to_who_holds_the_row() -> None:
     change = changed((5, 1), (5, 1), 7)._replace(rest=np.array([True]))
     messages = describe_split(change, 0)
     assert (messages.kind.tolist(), messages.side.tolist()) == ([0], [0]), "the row, without its payload"
-    assert messages.heard_by(0, [(5, 5)]).tolist() == [0] and not len(messages.heard_by(0, [(6, 9)]))
+    assert messages.received_by(0, [(5, 5)]).tolist() == [0] and not len(messages.received_by(0, [(6, 9)]))

@@ -44,11 +44,11 @@ def deliver(messages: Messages, clients: Clients, some: list[Range], rng: np.ran
     """To whom they are meant for; the network shuffles those of an event, and sends some twice."""
     messages._check()
     for (s, k), client in clients.items():
-        own = messages.take(messages.heard_by(s, [some[s]], KS.index(k)))
+        own = messages.take(messages.received_by(s, [some[s]], KS.index(k)))
         for seq in np.unique(own.seq):
             event = np.flatnonzero(own.seq == seq)
             twice = rng.choice(event, int(rng.integers(len(event) + 1)))
-            client.hear(own.take(rng.permutation(np.concatenate([event, twice]))).in_order())
+            client.apply(own.take(rng.permutation(np.concatenate([event, twice]))).in_order())
 
 
 def same(clients: Clients, objects: Plane, some: list[Range]) -> None:
@@ -123,7 +123,7 @@ def test_the_papers_batch_would_end_with_wrong_contents() -> None:
     server.load([0, 1, 2, 3], [5] * 4, [1, 5, 7, 10])
     client = server.contents(0, 9, 2)
     messages = server.publish_batch([3, 1, 0], [5] * 3, [3, 20, 15])
-    client.hear(messages.take(messages.heard_by(0, [(0, 9)])))
+    client.apply(messages.take(messages.received_by(0, [(0, 9)])))
     assert client.content() == [(3, 3), (7, 2)]
 
 
@@ -195,11 +195,11 @@ def test_few_tiles(dense: bool, drawn, made, some: list[Range], k: int) -> None:
         objects = moved(objects, i, x, unique(i, y))
         for number in set(messages.row.tolist()):
             own = messages.take(messages.row == number).regions
-            wanted = frozenset(s for s in everyone if own.hold([s]).any())
+            wanted = frozenset(s for s in everyone if own.contain([s]).any())
             if not dense:
                 assert wanted and len(own) <= 2 * fewest(wanted, everyone - wanted)
             elif wanted:
-                held = np.stack([own.hold([s]) for s in wanted])
+                held = np.stack([own.contain([s]) for s in wanted])
                 assert held.sum() == len(wanted), "tiles overlap"
                 assert held.any(axis=0).sum() == fewest(wanted, everyone - wanted)
 
@@ -208,7 +208,7 @@ def test_an_event_that_comes_too_late_is_refused() -> None:
     server = PaintTopk([1])
     client = server.contents(0, 9, 1)
     one, two = server.publish([0], [5], [3]), server.publish([0], [5], [4])
-    client.hear(two)
+    client.apply(two)
     with pytest.raises(ValueError, match="event 1 comes after event 2"):
-        client.hear(one)
+        client.apply(one)
     assert client.content() == [(4, 0)]

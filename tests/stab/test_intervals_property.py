@@ -80,7 +80,7 @@ def test_rectangles_that_hold_a_point(parts, repeat, data) -> None:
         index.remove(held.fewer(data))
         index._check()
         x, y = data.draw(value), data.draw(value)
-        assert sorted(index.hold(x, y).tolist()) == in_both(held.rows, x, y)
+        assert sorted(index.containing(x, y).tolist()) == in_both(held.rows, x, y)
 
 
 def reached(rows, own, q1, q2):

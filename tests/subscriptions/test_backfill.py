@@ -40,11 +40,11 @@ def emitted(deltas: Any) -> list[tuple[int, int, int, dict[str, Any]]]:
 
 def test_a_new_subscription_receives_past_events(engine: Engine, clock: Clock) -> None:
     clock.now = START + timedelta(minutes=11, seconds=30)  # events 0 and 1 are too old
-    heard: list[Any] = []
-    engine.on_delta(lambda deltas: heard.extend(emitted(deltas)))
+    received: list[Any] = []
+    engine.on_delta(lambda deltas: received.extend(emitted(deltas)))
     s = engine.subscribe("SELECT page FROM hits WHERE ms <= 3", backfill=True)
     expected = [(3, s.id, 1, {"page": "/2"}), (4, s.id, 1, {"page": "/3"})]
-    assert emitted(engine.tick()) == expected == heard
+    assert emitted(engine.tick()) == expected == received
     assert emitted(engine.tick()) == []
     assert emitted(engine.publish("hits", {"page": "/x", "ms": 0})) == [(6, s.id, 1, {"page": "/x"})]
 

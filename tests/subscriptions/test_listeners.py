@@ -64,7 +64,7 @@ def test_a_listener_may_read_subscribe_and_unsubscribe(engine: tocsin.Engine) ->
 
 
 def test_a_failure_while_a_listener_changes_the_engine_is_reported_once(engine: tocsin.Engine) -> None:
-    heard: list[int] = []
+    received: list[int] = []
 
     def answer(deltas: tocsin.Deltas) -> None:
         if deltas.subscription[0] == 1:
@@ -76,36 +76,36 @@ def test_a_failure_while_a_listener_changes_the_engine_is_reported_once(engine: 
 
     engine.on_delta(answer)
     engine.on_delta(fails_for_totals)
-    engine.on_delta(lambda deltas: heard.extend(seqs(deltas)))
+    engine.on_delta(lambda deltas: received.extend(seqs(deltas)))
     with pytest.raises(ListenerError, match="no totals here") as caught:
         engine.publish("hits", {"x": 1})
     assert isinstance(caught.value.deltas, tocsin.Deltas)
-    assert seqs(caught.value.deltas) == [1] and heard == [1, 2]
+    assert seqs(caught.value.deltas) == [1] and received == [1, 2]
     with pytest.raises(ListenerError):
         engine.publish("hits", {"x": 1})
-    assert heard == [1, 2, 3, 4], "nothing is left over from the failed delivery"
+    assert received == [1, 2, 3, 4], "nothing is left over from the failed delivery"
 
 
 def test_a_listener_that_answers_itself_is_stopped(engine: tocsin.Engine) -> None:
-    heard: list[int] = []
-    engine.on_delta(lambda deltas: heard.extend(seqs(deltas)))
+    received: list[int] = []
+    engine.on_delta(lambda deltas: received.extend(seqs(deltas)))
     stop = engine.on_delta(lambda deltas: engine.publish("hits", {"x": 1}))
     with pytest.raises(ListenerError, match="each made by a listener"):
         engine.publish("hits", {"x": 0})
-    assert heard == list(range(1, MOST_CHAINED + 2)) and engine.last_seq == MOST_CHAINED + 1
+    assert received == list(range(1, MOST_CHAINED + 2)) and engine.last_seq == MOST_CHAINED + 1
     stop()
     assert seqs(engine.publish("hits", {"x": 2})) == [MOST_CHAINED + 2]
 
 
 def test_a_stopped_listener_is_not_called_again(engine: tocsin.Engine) -> None:
-    heard: list[int] = []
+    received: list[int] = []
     stop_later = engine.on_delta(lambda deltas: stop())
-    stop = engine.on_delta(lambda deltas: heard.extend(seqs(deltas)))
+    stop = engine.on_delta(lambda deltas: received.extend(seqs(deltas)))
     engine.publish("hits", {"x": 1})
     stop()  # again: nothing happens
     stop_later()
     engine.publish("hits", {"x": 1})
-    assert heard == []
+    assert received == []
 
 
 class _Async:

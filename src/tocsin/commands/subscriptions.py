@@ -61,8 +61,8 @@ def list_newest(state: Path, limit: int | None = None) -> tuple[Version, list[Li
     ids = np.sort(version.subscriptions.ids)[:limit]
     some = Version(version.number, version.ddl, version.subscriptions.only(ids))
     shapes = {
-        number: home.shape
-        for home, part in some.subscriptions.by_shard_key().items()
+        number: key.shape
+        for key, part in some.subscriptions.by_shard_key().items()
         for number in part.ids.tolist()
     }
     return version, [ListedSubscription(e.id, shapes[e.id], e.subscriber, e.sql) for e in some.rows()]

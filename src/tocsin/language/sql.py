@@ -147,13 +147,13 @@ class _SelectReader:
     def query(self, select: exp.Select, options: OptionReader | None = None) -> Query:
         """The query; `options` are those of the whole text, where the SELECT is a part of it."""
         select = unnested(select)
-        asked = subqueries_of(select)
-        self._reject_clauses(select, asked)
+        inner = subqueries_of(select)
+        self._reject_clauses(select, inner)
         options = options or OptionReader(self.source, select)
-        pool = self._from(select, qualified=bool(asked))
+        pool = self._from(select, qualified=bool(inner))
         where = self._where(pool)
         subqueries = SubqueryReader(self.scope, self.catalog, self.literals)
-        for node in asked:
+        for node in inner:
             subqueries.read(node)
         items = _read_items(select.expressions, self.scope, self.star, self.aggregates)
         group = self.groups.group(select, items)
@@ -184,7 +184,7 @@ class _SelectReader:
 
     # -- clauses -----------------------------------------------------------------------------------
 
-    def _reject_clauses(self, select: exp.Select, asked: list[exp.Expr]) -> None:
+    def _reject_clauses(self, select: exp.Select, nested: list[exp.Expr]) -> None:
         for clause, words, hint in _CLAUSES:
             if select.args.get(clause):
                 raise self.source.error(f"{words[0]} is not supported", self.source.token(*words), hint)
@@ -193,12 +193,12 @@ class _SelectReader:
                 raise self.source.error(
                     f"{name.strip('_').upper()} is not supported", _first(value), "leave it out"
                 )
-        own = {id(node) for one in asked for node in one.walk()}
+        own = {id(node) for one in nested for node in one.walk()}
         inner = (n for n in select.walk() if isinstance(n, exp.Select | exp.Subquery | exp.Values))
         if strange := next((node for node in inner if node is not select and id(node) not in own), None):
             start = self.source.at(strange).start
             second = self.source.token("SELECT", "VALUES", after=self.source.at(select.expressions[0]).end)
-            if asked and isinstance(strange, exp.Select | exp.Subquery):
+            if nested and isinstance(strange, exp.Select | exp.Subquery):
                 second = self.source.at(strange)
             fact = "a subquery cannot stand here" if start else "subqueries are not supported"
             raise self.source.error(fact, second, self._subquery_hint(select))

@@ -168,12 +168,14 @@ class SubqueryReader:
 
     def _member(self, inner: exp.In, select: exp.Select, scope: _InnerScope) -> tuple[Column, Column]:
         """The columns of `x IN (SELECT y ...)`."""
-        asked, shown = unwrap(inner.this), [unwrap(item.unalias()) for item in select.expressions]
-        if not isinstance(asked, exp.Column) or isinstance(asked.this, exp.Star):
-            raise self.source.error("IN looks one column up", asked, "write column IN (SELECT column FROM t)")
+        operand, shown = unwrap(inner.this), [unwrap(item.unalias()) for item in select.expressions]
+        if not isinstance(operand, exp.Column) or isinstance(operand.this, exp.Star):
+            raise self.source.error(
+                "IN looks one column up", operand, "write column IN (SELECT column FROM t)"
+            )
         if len(shown) != 1 or not isinstance(shown[0], exp.Column) or isinstance(shown[0].this, exp.Star):
             raise self.source.error("the subquery of IN selects one column", select, _FORMS)
-        outer, own = self.outside.column(asked), scope.column(shown[0])
+        outer, own = self.outside.column(operand), scope.column(shown[0])
         if own.relation != scope.entries[0].ref.alias:
             raise self.source.error("the subquery of IN selects a column of its table", shown[0], _FORMS)
         if outer.type is None or own.type is None or outer.type.kind != own.type.kind:

@@ -19,9 +19,9 @@ from tocsin.limits._kernels.joining import (
     COUNT,
     DONE,
     WALKED,
-    Asking,
     ChainRows,
     JoinPairs,
+    ProbeRows,
     gone_of,
     join_chains,
 )
@@ -148,7 +148,7 @@ class StreamRows:
         other, timing = self.buffers[1 - side], self.spec.timing
         assert other is not None
         low, high = (timing.low, timing.high) if side == 0 else (-timing.high, -timing.low)
-        asking = Asking(code, time, self.keys.arrays.heads[1 - side], low, high)
+        probes = ProbeRows(code, time, self.keys.arrays.heads[1 - side], low, high)
         reach = timing.reach(1 - side)
         oldest = self.clock - reach if timing.clock == "event" and reach < NEVER else -(2**63)
         rows = ChainRows(
@@ -156,11 +156,11 @@ class StreamRows:
         )
         size = 1024 + 2 * len(code)
         out = JoinPairs(np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(3, np.int64))
-        join_chains(asking, rows, out)
+        join_chains(probes, rows, out)
         while out.progress[DONE] < len(code):
             size = 2 * len(out.first)
             out = JoinPairs(longer(out.first, size), longer(out.second, size), out.progress)
-            join_chains(asking, rows, out)
+            join_chains(probes, rows, out)
         count = int(out.progress[COUNT])
         first = out.first[:count].astype(np.int64) + number
         return first, out.second[:count].astype(np.int64), int(out.progress[WALKED])

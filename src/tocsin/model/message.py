@@ -12,7 +12,7 @@ All ends belong to a box, so that the extreme int64 can be the open ends of rang
 no object per message.
 
 >>> regions = Regions.of([[[quadrant(5)], [(LEAST, 3, 1, GREATEST)]]])  # one message: a box over two planes
->>> regions.hold([(4, 6), (2, 9)]).tolist(), regions.hold([(4, 6), (4, 9)]).tolist()
+>>> regions.contain([(4, 6), (2, 9)]).tolist(), regions.contain([(4, 6), (4, 9)]).tolist()
 ([True], [False])
 
 J08, section 3; K12, section II-A; T07, section 5.2. One form for all of them is ours.
@@ -42,7 +42,7 @@ Rectangle = tuple[int, int, int, int]
 
 
 class MessageKind(IntEnum):
-    """What a message says to those who hear it."""
+    """What a message says to those who receive it."""
 
     ROW = 0  # this row of the base is in your semijoin now (replaces the one with its id)
     GONE = 1  # the row with this id has left it
@@ -94,8 +94,8 @@ class Regions:
         which = np.arange(start[-1]) + np.repeat(self.start[at] - start[:-1], sizes)
         return Regions(start, self.boxes[which])
 
-    def hold(self, point: ArrayLike) -> NDArray[np.bool_]:
-        """Which regions hold a point: (l, r) by plane."""
+    def contain(self, point: ArrayLike) -> NDArray[np.bool_]:
+        """Which regions contain a point: (l, r) by plane."""
         ends = np.asarray(point, np.int64)
         low, high = self.boxes[:, :, 0::2], self.boxes[:, :, 1::2]
         inside = ((low <= ends) & (ends <= high)).all(axis=(1, 2))
@@ -163,16 +163,18 @@ class Messages:
         fresh[1:] = (seq[1:] != seq[:-1]) | (step[1:] != step[:-1])
         return self.take(order[fresh])
 
-    def heard_by(self, slot: int, point: ArrayLike, side: int | None = None) -> Index:
+    def received_by(self, slot: int, point: ArrayLike, side: int | None = None) -> Index:
         """The messages that a subscription gets: those sent to its slot, or those whose region holds it.
 
         `side`: where it numbers groups of subscriptions, that of this one.
         """
         if self.recipients is not None:
-            heard = self.recipients.message[self.recipients.slot == slot]
+            received = self.recipients.message[self.recipients.slot == slot]
         else:
-            heard = np.flatnonzero(self.regions.hold(point))
-        return heard if side is None else heard[(self.side[heard] == side) | (self.side[heard] < 0)]
+            received = np.flatnonzero(self.regions.contain(point))
+        return (
+            received if side is None else received[(self.side[received] == side) | (self.side[received] < 0)]
+        )
 
     def _check(self) -> None:
         self.regions._check()

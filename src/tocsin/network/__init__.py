@@ -1,4 +1,4 @@
-"""Networks that bring messages to the brokers of those who hear them.
+"""Networks that bring messages to the brokers of those who receive them.
 
 base.py        the protocol: subscriptions at brokers, messages in, who receives them over which links out
 placement.py   the subscriptions of each broker

@@ -8,7 +8,7 @@ rows that several subscriptions hold are there once. Minima and distinct values 
 >>> answers = Answers()
 >>> tables = {"r": "CREATE TABLE r (k BIGINT, a BIGINT, PRIMARY KEY (k))"}
 >>> answers.define(tables)
->>> answers.hold("r", 0, b'{"k":1,"a":3}', 10)
+>>> answers.retain("r", 0, b'{"k":1,"a":3}', 10)
 >>> answers.sql[1] = "SELECT a FROM r WHERE a > 2"
 >>> answers.began(1, Snapshot(1, 10, tables, []))
 >>> answers.content(1)
@@ -98,7 +98,7 @@ class Answers:
 
     # -- a sink ------------------------------------------------------------------------------------
 
-    def hold(self, table: str, row: int, text: bytes, seq: int) -> None:
+    def retain(self, table: str, row: int, text: bytes, seq: int) -> None:
         held = self._held.get((table, row))
         if held is None:
             self._held[table, row] = _HeldText(text, seq)

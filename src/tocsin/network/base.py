@@ -1,8 +1,8 @@
-"""The protocol of networks: messages enter at the server and reach the brokers of those who hear them.
+"""The protocol of networks: messages enter at the server and reach the brokers of those who receive them.
 
     Messages ─► Network.deliver ─► Delivery: brokers reached, hops, bytes by link
                                         │
-                 the broker verifies ───┴──► Network.receivers: exactly the subscriptions that hear a message
+                 the broker verifies ───┴──► Network.receivers: exactly the subscriptions inside its regions
 
 A subscription is a point (l, r of each plane) at a broker, its gateway. A network may bring a message to
 brokers that have nobody for it, but must not miss one that has: every network delivers a message to the same

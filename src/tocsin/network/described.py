@@ -4,8 +4,8 @@
                          forms (`forms.py`, `ranked_forms.py`, `split_forms.py`), chosen by `form_choice.py`
 
 A client requests a query by SQL. The server places it: one or several forms, and a point in each. A change
-becomes messages of the forms; the client hears those whose regions hold its points, and keeps rows or values
-from which it evaluates the query itself (`holdings.py`, `answers.py`).
+becomes messages of the forms; the client receives those whose regions contain its points, and keeps rows or
+values from which it evaluates the query itself (`holdings.py`, `answers.py`).
 
 Who wants the messages without a network has them from `describe`:
 
@@ -15,7 +15,7 @@ Who wants the messages without a network has them from `describe`:
 >>> followed = described.follow("SELECT MIN(per) FROM stocks WHERE per > 10")
 >>> _ = engine.insert("stocks", {"symbol": "GOOG", "per": 17.5})
 >>> seq, batch = described.described()
->>> seq, batch.body(0), batch.messages.regions.hold(followed.points[0]).tolist()
+>>> seq, batch.body(0), batch.messages.regions.contain(followed.points[0]).tolist()
 (1, b'{"min(per)":17.5}', [True])
 
 A step is described change by change, in order of seq. J08, sections 3 and 4; K12; T07, chapter 5.
@@ -103,7 +103,7 @@ def encoded_request(token: str, key: str, sql: str) -> bytes:
 class TokenScope:
     """What a token allows: tables and streams that it may read, None for all.
 
-    With `private`, whoever has the token hears messages that show nothing but rows of its own answers.
+    With `private`, whoever has the token receives messages that show nothing but rows of its own answers.
     """
 
     tables: Collection[str] | None = None
@@ -189,7 +189,7 @@ class DescribedQueries:
         self._described: list[MessageBatch] = []
         self._numbering = numbers or Numbers()
         self._lease, self._clock = lease, clock
-        self._heard: dict[str, float] = {}  # by client, when its last request came
+        self._last_request: dict[str, float] = {}  # by client, when its last request came
         self._of_client: dict[str, set[str]] = {}  # by client, its keys
         self._stop = engine.on_step(self._step, self._users)
 
@@ -241,7 +241,7 @@ class DescribedQueries:
                 number = self._subscribe(request, self._scope(request.token))
                 self._numbers[request.key] = number
                 self._of_client.setdefault(client, set()).add(request.key)
-            self._heard[client] = self._clock()
+            self._last_request[client] = self._clock()
             snapshot = msgspec.msgpack.encode(self._snapshot(number, seq))
             return Reply(self._wanted_by(self._known[number]), snapshot)
 
@@ -254,7 +254,7 @@ class DescribedQueries:
                 and compare_digest(known.key.rpartition("/")[0].encode(), key.encode())
             }
             if own:
-                self._heard[key] = self._clock()
+                self._last_request[key] = self._clock()
             found = [self._wanted_by(known) for known in own.values()]
         forms, boxes = zip(*found, strict=True) if found else ([NO_BOXES[0]], [NO_BOXES[1]])
         return list(own), (np.concatenate(forms), np.concatenate(boxes))
@@ -278,18 +278,18 @@ class DescribedQueries:
         if self._lease is None:
             return 0
         with self._engine.lock:
-            late = [client for client, heard in self._heard.items() if self._clock() - heard > self._lease]
+            late = [client for client, at in self._last_request.items() if self._clock() - at > self._lease]
             keys = [key for client in late for key in self._of_client.get(client, ())]
             for key in keys:
                 self._unsubscribe(key)
             for client in late:
-                self._heard.pop(client, None)
+                self._last_request.pop(client, None)
             return len(keys)
 
     def _renew(self, client: str) -> None:
-        if client not in self._heard:
+        if client not in self._last_request:
             raise SubscriptionError("the lease of this client has run out", hint="resume")
-        self._heard[client] = self._clock()
+        self._last_request[client] = self._clock()
 
     # -- subscriptions -----------------------------------------------------------------------------
 
@@ -352,7 +352,7 @@ class DescribedQueries:
         self._of_client[client].discard(key)
         if not self._of_client[client]:
             del self._of_client[client]
-            self._heard.pop(client, None)
+            self._last_request.pop(client, None)
         self._remove(number)
 
     def _remove(self, number: int) -> None:
@@ -462,7 +462,7 @@ class DescribedQueries:
             assert sorted(form.points) == sorted(mine)
         for table, ids in self._ids.items():
             ids._check(tables[table])
-        assert set(self._heard) == set(self._of_client)
+        assert set(self._last_request) == set(self._of_client)
 
 
 def _is_conditional(key: FormKey) -> bool:

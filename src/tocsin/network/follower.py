@@ -1,4 +1,4 @@
-"""What a client does, without I/O: it keeps what its subscriptions hold, from the messages it hears.
+"""What a client does, without I/O: it keeps what its subscriptions hold, from the messages it receives.
 
     Answer, Replay   a snapshot: what a subscription holds at a seq
     Update           messages and a watermark
@@ -50,7 +50,7 @@ _SNAPSHOTS = msgspec.msgpack.Decoder(Snapshot)
 
 
 class FollowerSink(Sink, Protocol):
-    """Who evaluates queries, and hears when they begin and end. A TocsinError ends what begins."""
+    """Who evaluates queries, and is called when they begin and end. A TocsinError ends what begins."""
 
     def begin(self, name: int, snapshot: Snapshot) -> None:
         """A subscription begins, before what it holds comes; or it begins again, after a gap."""
@@ -103,7 +103,7 @@ class ClientNode:
         self._is_connected = False
         self._clock = clock
         self._sent: dict[int, float] = {}  # by request over this connection: when
-        self._heard_of = clock()  # when the last request was sent that the server has answered
+        self._last_answer = clock()  # when the last request was sent that the server has answered
 
     # -- connection --------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class ClientNode:
 
     def _is_expired(self) -> bool:
         """Whether the server may have removed this client: then messages may be missing."""
-        return bool(self.lease) and self._clock() - self._heard_of > self.lease
+        return bool(self.lease) and self._clock() - self._last_answer > self.lease
 
     def _holds_any(self) -> bool:
         return any(one.is_ready or one.waiting is not None for one in self.followed.values())
@@ -260,7 +260,7 @@ class ClientNode:
         is_renewal, has_gap = answer.request in self._renewals, self._is_expired() and self._holds_any()
         self._renewals.discard(answer.request)
         if not answer.failure:
-            self._heard_of = max(self._heard_of, self._sent.pop(answer.request, 0.0))
+            self._last_answer = max(self._last_answer, self._sent.pop(answer.request, 0.0))
         if (has_gap or (is_renewal and answer.failure)) and not self.is_resuming:
             return self._resume_after_gap()
         if is_renewal:
@@ -287,14 +287,14 @@ class ClientNode:
         followed.number, followed.held, followed.waiting = snapshot.subscription, None, None
         try:
             self._sink.begin(name, snapshot)
-            self._hold(name, snapshot)
+            self._enter_parts(name, snapshot)
             followed.held, self.lease = snapshot, snapshot.lease
             self._sink.began(name, snapshot)
         except TocsinError as error:
             self._release(name)
             followed.held, followed.failure = None, str(error)
 
-    def _hold(self, name: int, snapshot: Snapshot) -> None:
+    def _enter_parts(self, name: int, snapshot: Snapshot) -> None:
         for at, part in enumerate(snapshot.parts):
             holdings = self.holdings.get(part.form)
             if holdings is None:
@@ -305,7 +305,7 @@ class ClientNode:
     def _replayed(self, replay: Replay) -> list[Frame]:
         if replay.request not in self._resumes:
             return []
-        self._heard_of = max(self._heard_of, self._sent.get(replay.request, 0.0))
+        self._last_answer = max(self._last_answer, self._sent.get(replay.request, 0.0))
         for request in self._resumes:
             self._sent.pop(request, None)
         self._resumes.clear()
@@ -390,7 +390,7 @@ class ClientNode:
         order = order[(seq[order] <= self.watermark) & (seq[order] > before)]
         for mine in np.split(order, np.flatnonzero(np.diff(form[order])) + 1):
             if len(mine) and (holdings := self.holdings.get(int(form[mine[0]]))) is not None:
-                holdings.hear(batch, mine)
+                holdings.apply(batch, mine)
 
     def rows_of(self, name: int) -> Iterator[tuple[str, int]]:
         """The rows that a subscription holds: table and number."""

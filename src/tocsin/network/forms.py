@@ -1,7 +1,7 @@
 """Forms: the subscriptions that one description serves, of joins and of rows, as a server has them.
 
 A *form* is a space of subscriptions over two planes. A subscription is a point of it, the ends of up to two
-ranges; a change becomes messages with regions of the space, and who is inside hears them:
+ranges; a change becomes messages with regions of the space, and who is inside receives them:
 
     JoinForm     two tables joined by equality: the rows of one or both that the ranges select and that have
                  a partner                                                    `reformulate/joins.py`

@@ -3,7 +3,7 @@
     Snapshot, messages ─► FormHoldings ─► Sink (`answers.py`): rows that some subscription holds, values
 
 A subscription of a form is a *member*, with a number and a point. Messages are compared with the points of
-all members at once; who hears one is a set of bits. Of a row the holders are such a set, too, so a change
+all members at once; who receives one is a set of bits. Of a row the holders are such a set, too, so a change
 costs a few operations however many members it concerns:
 
     row 17   key 5   holders 0b1011      GONE of row 17 for members 0b0010: holders 0b1001
@@ -61,7 +61,7 @@ class Snapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 class Sink(Protocol):
     """Who evaluates queries over what is held."""
 
-    def hold(self, table: str, row: int, text: bytes, seq: int) -> None:
+    def retain(self, table: str, row: int, text: bytes, seq: int) -> None:
         """Somebody holds a row, whose version is that of a seq."""
 
     def change(self, table: str, row: int, text: bytes, seq: int) -> None:
@@ -118,11 +118,11 @@ class FormHoldings(ABC):
         self._members[number] = None
         self._free.append(number)
 
-    def hear(self, batch: MessageBatch, order: NDArray[np.int64]) -> None:
+    def apply(self, batch: MessageBatch, order: NDArray[np.int64]) -> None:
         """Apply messages of the form, in order of (seq, step)."""
-        messages, heard = batch.messages.take(order), self._heard(batch, order)
+        messages, receivers = batch.messages.take(order), self._receivers(batch, order)
         columns = messages.seq, messages.kind, messages.side, messages.key, messages.row
-        rows = zip(*(column.tolist() for column in columns), heard, order.tolist(), strict=True)
+        rows = zip(*(column.tolist() for column in columns), receivers, order.tolist(), strict=True)
         for seq, kind, side, key, row, members, at in rows:
             if not members:
                 continue
@@ -132,7 +132,7 @@ class FormHoldings(ABC):
             self._apply(kind, side, key, row, members, batch.body(at))
         self._settle()
 
-    def _heard(self, batch: MessageBatch, order: NDArray[np.int64]) -> list[int]:
+    def _receivers(self, batch: MessageBatch, order: NDArray[np.int64]) -> list[int]:
         """By message the members whose points are in its region, as bits."""
         regions = batch.messages.regions.take(order)
         ends = self._points[: len(self._members)]
@@ -237,7 +237,7 @@ class RowHoldings(FormHoldings):
         if held is None:
             held = self._rows[side][row] = _Row(key)
             self._by_key[side].setdefault(key, set()).add(row)
-            self._hold(side, row, text)
+            self._retain(side, row, text)
         else:
             if held.key != key:
                 self._touched.add(held.key)
@@ -258,8 +258,8 @@ class RowHoldings(FormHoldings):
             self._unkey(side, held.key, row)
             self._release(side, row)
 
-    def _hold(self, side: int, row: int, text: bytes) -> None:
-        self._sink.hold(self._tables[side], row, text, self._seq)
+    def _retain(self, side: int, row: int, text: bytes) -> None:
+        self._sink.retain(self._tables[side], row, text, self._seq)
 
     def _change(self, side: int, row: int, text: bytes) -> None:
         self._sink.change(self._tables[side], row, text, self._seq)
@@ -321,10 +321,10 @@ class SplitHoldings(RowHoldings):
         head, payload = (texts[row] for texts in self._texts)
         return next((part for part in (head, payload) if note_of(part)), head[:-1] + b"," + payload[1:])
 
-    def _hold(self, side: int, row: int, text: bytes) -> None:
+    def _retain(self, side: int, row: int, text: bytes) -> None:
         self._texts[side][row] = text
         if row in self._texts[1 - side]:
-            super()._hold(0, row, self._whole(row))
+            super()._retain(0, row, self._whole(row))
 
     def _change(self, side: int, row: int, text: bytes) -> None:
         self._texts[side][row] = text
@@ -380,7 +380,7 @@ class FirstHoldings(FormHoldings):
             self._sink.change(self._tables[0], row, text, self._seq)
             del order[bisect_left(order, (self._key[number][row], row))]
         else:
-            self._sink.hold(self._tables[0], row, text, self._seq)
+            self._sink.retain(self._tables[0], row, text, self._seq)
         self._key[number][row] = key
         insort(order, (key, row))
         if len(order) > self._limit:

@@ -13,7 +13,7 @@ again at any time; whoever loses its parent takes another and *resumes*:
   watermark on only after the messages before it.
 - Resume(watermark, boxes) goes up to the server. Every node on the way enters the boxes for the link it came
   by, so that messages after the answer find their way; the server answers with what its log has since. What
-  a client may hear is not its own word: the server grants it, from above (Grant), before it answers.
+  a client may receive is not its own word: the server grants it, from above (Grant), before it answers.
 - Until the answer is there, the node passes messages on, but no watermark of its new parent.
 - An answer goes back over the very connections that the request came by, never over a later one to the same
   node: `_forwarded` has the link of each request, and drops it with the link.
@@ -352,7 +352,7 @@ class Node:
         return [] if origin is None else self.grant(*origin, grant.forms)
 
     def grant(self, link: int, request: int, forms: bytes) -> list[Send]:
-        """Enter for a link what a client that resumes may hear, and pass it down."""
+        """Enter for a link what a client that resumes may receive, and pass it down."""
         child = self.children[link]
         self._enter(link, read_boxes(forms, MAX_POINTS))
         child.answers += 1
@@ -392,7 +392,7 @@ class Node:
         return self._pass_up(link, request.request, lambda own: ClientRequest(own, request.body))
 
     def _resume(self, link: int, resume: Resume) -> list[Send]:
-        boxes = b"" if self.children[link].is_client else resume.boxes  # clients hear what they are granted
+        boxes = b"" if self.children[link].is_client else resume.boxes  # clients: what they are granted
         self._enter(link, read_boxes(boxes, MAX_POINTS))
         passed = (resume.server, resume.watermark, boxes, resume.key, resume.subscriptions)
         return self._pass_up(link, resume.request, lambda own: Resume(own, *passed))

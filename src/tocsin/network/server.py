@@ -129,7 +129,7 @@ def serve(
     `needs_certificates`, brokers must show a certificate (mutual TLS).
 
     `scheme` is how changes are described. The default sends a row only to those in whose join it is; its
-    messages say who that is by values of other rows, which all clients that hear them can read. With
+    messages say who that is by values of other rows, which all clients that receive them can read. With
     "rel-sel", or for a token with `TokenScope(tables, private=True)`, messages show nothing but their own
     row, and clients hold rows that do not matter.
     """

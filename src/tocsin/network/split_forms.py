@@ -44,7 +44,7 @@ class SplitForm(RowsForm):
         has, new = self._locate(step, mine.new)
         rest, payload = (_differ(half, mine) for half in halves)
         messages = describe_split(PayloadChanges(mine.ids, had, has, old, new, payload, rest), 0)
-        messages = messages.take(self._heard(messages))
+        messages = messages.take(self._received(messages))
         if not len(messages):
             return None
         change = messages.seq
@@ -70,7 +70,7 @@ class SplitForm(RowsForm):
         )
         return Rows(rest, len(rows)), Rows(payload, len(rows))
 
-    def _heard(self, messages: Messages) -> Mask:
+    def _received(self, messages: Messages) -> Mask:
         """Which messages are for somebody. O(messages x subscriptions)."""
         low, high = np.array([plane for plane, _ in self.points.values()], np.int64).reshape(-1, 2).T
         boxes = messages.regions.boxes[:, 0]

@@ -10,7 +10,7 @@ Messages are one field: raw arrays (`batches.py`). Up is towards the server, dow
     Update        down  messages, and a watermark: yours up to it are before this
     ClientRequest, Answer  up, down   of a client to the server, and what brokers learn from the answer
     Resume, Replay  up, down   "I have all up to a watermark": what is missing since
-    Grant         down  before a Replay to a client: what it may hear, of what it has subscribed to
+    Grant         down  before a Replay to a client: what it may receive, of what it has subscribed to
     Again         down  the log is too short for a replay here: resume yourself
     NewDigest, Leave  up   what is wanted below a link has become less
     Have          up    payloads that a broker keeps (`payloads.py`): their ids suffice from now on

@@ -1,6 +1,6 @@
 """The protocol of schemes: changes of two joined tables become messages, and clients keep contents.
 
-    changes ─► Scheme.describe ─► Messages ─► a network ─► Contents.hear ─► the join, exactly
+    changes ─► Scheme.describe ─► Messages ─► a network ─► Contents.apply ─► the join, exactly
 
 Tables are R(A, B) and S(B, C), sides 0 and 1, joined on B; a subscription is a range of A and a range of C.
 Values are int64 codes that keep the order, rows have ids. A row whose key or value is NULL is not there.

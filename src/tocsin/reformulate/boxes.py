@@ -14,7 +14,7 @@ described:
 
 A change is sent as GONE to those who lose the row, ROW to those who have it now, and EXPOSE of another row to
 those who have that one instead; a row that another one pushes out is not sent, since clients keep k. Nobody
-hears what it has, and a change that nobody hears is not sent.
+receives what it has, and a change that nobody receives is not sent.
 
 Cost of a change: as in `rank/boxes.py`, and for each box of a cover some searches of subscriptions within
 bounds. With `unicast`, messages have recipients instead, and no cover is computed.
@@ -24,7 +24,7 @@ bounds. With `unicast`, messages have recipients instead, and no cover is comput
 >>> server.subscribe(np.array([4]), np.array([[0, 0]]), np.array([[50, 9]]))
 >>> client = server.contents(4)
 >>> messages = server.publish([1], [[10, 8]], y=[12])  # 2 is first now
->>> client.hear(messages.take(messages.heard_by(4, server.point(4))))
+>>> client.apply(messages.take(messages.received_by(4, server.point(4))))
 >>> client.content(), messages.row.tolist(), messages.regions.boxes.shape
 ([(9, 2)], [1, 2], (2, 2, 4))
 

@@ -1,4 +1,4 @@
-"""Clients: what a subscriber keeps of the messages it hears, and the content of its join.
+"""Clients: what a subscriber keeps of the messages it receives, and the content of its join.
 
     `SemijoinContents`  the rows of both semijoins; discards rows whose last partner has left, by itself
     `SelectionContents` all rows that its ranges select, partner or not
@@ -41,7 +41,7 @@ class Contents(ABC):
     """What one subscription keeps."""
 
     @abstractmethod
-    def hear(self, messages: Messages, bodies: Bodies) -> None:
+    def apply(self, messages: Messages, bodies: Bodies) -> None:
         """Apply the messages of one change that are for this client, in order of `step`."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class SelectionContents(Contents):
             for row, (key, _) in held[side].items():
                 self._rows[side].setdefault(key, set()).add(row)
 
-    def hear(self, messages: Messages, bodies: Bodies) -> None:
+    def apply(self, messages: Messages, bodies: Bodies) -> None:
         for kind, side, key, row in _rows_of(messages):
             if kind in _COMES:
                 self._put(side, key, row, bodies[side][row])
@@ -104,13 +104,13 @@ class SemijoinContents(SelectionContents):
         super().__init__(held)
         self._discard({*self._rows[0], *self._rows[1]})
 
-    def hear(self, messages: Messages, bodies: Bodies) -> None:
+    def apply(self, messages: Messages, bodies: Bodies) -> None:
         keys = {
             key
             for _, side, named, row in _rows_of(messages)
             for key in (named, *self.held[side].get(row, ())[:1])
         }
-        super().hear(messages, bodies)
+        super().apply(messages, bodies)
         self._discard(keys)
 
     def _discard(self, keys: Iterable[int]) -> None:
@@ -129,7 +129,7 @@ class PairContents(Contents):
     def __init__(self, pairs: Iterable[tuple[int, int]], bodies: Bodies) -> None:
         self.pairs = {(r, s): (bodies[0][r], bodies[1][s]) for r, s in pairs}
 
-    def hear(self, messages: Messages, bodies: Bodies) -> None:
+    def apply(self, messages: Messages, bodies: Bodies) -> None:
         for kind, r, s in zip(
             messages.kind.tolist(), messages.row.tolist(), messages.partner.tolist(), strict=True
         ):
@@ -188,7 +188,7 @@ class MultiwayContents(Contents):
         else:
             self.held[place].pop(row, None)
 
-    def hear(self, messages: Messages, bodies: Bodies) -> None:
+    def apply(self, messages: Messages, bodies: Bodies) -> None:
         for kind, number, key, row in _rows_of(messages):
             place = self.graph.edges[number // 2][number % 2]
             held = self.held[place]
@@ -259,8 +259,8 @@ class TopkContents(Contents):
         self._body: dict[int, Hashable] = {}
         self._seq = -1
 
-    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
-        """Of more than k rows the last one is discarded. No change before the last one heard."""
+    def apply(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+        """Of more than k rows the last one is discarded. No change before the last one received."""
         if len(messages) and messages.seq[0] < self._seq:
             raise ValueError(
                 f"event {messages.seq[0]} comes after event {self._seq}: events must be in order"
@@ -284,12 +284,12 @@ class TopkContents(Contents):
 
 
 class ValueContents(Contents):
-    """The value of the last message heard."""
+    """The value of the last message received."""
 
     def __init__(self, value: int | None) -> None:
         self.value = value
 
-    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+    def apply(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
         if len(messages):
             self.value = None if messages.kind[-1] == MessageKind.GONE else int(messages.key[-1])
 
@@ -303,7 +303,7 @@ class DistinctContents(Contents):
     def __init__(self, values: Iterable[int]) -> None:
         self.values = set(values)
 
-    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+    def apply(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
         for kind, _, value, _ in _rows_of(messages):
             (self.values.discard if kind == MessageKind.GONE else self.values.add)(value)
 
@@ -317,7 +317,7 @@ class ExtremeContents(Contents):
     def __init__(self, values: dict[int, int], *, largest: bool) -> None:
         self.values, self._pick = values, max if largest else min
 
-    def hear(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
+    def apply(self, messages: Messages, bodies: Bodies = _NO_BODIES) -> None:
         for kind, _, value, row in _rows_of(messages):
             if kind == MessageKind.GONE:
                 del self.values[row]

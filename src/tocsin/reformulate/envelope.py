@@ -1,9 +1,9 @@
 """Joins with several selection attributes on each table: regions by envelopes of points.
 
 A row is a point of its table's attributes, and a subscription a box over each table. Two questions decide who
-hears of a change: which boxes hold a point z and *some* point of X, and which hold z and *none* of them? Only
-points of X that can be seen from z matter, its *envelope*: those y for which no other point of X lies in the
-box that z and y span.
+receives a change: which boxes contain a point z and *some* point of X, and which z and *none* of them?
+Only points of X that can be seen from z matter, its *envelope*: those y for which no other point of X lies in
+the box that z and y span.
 
     |  y       p          p lies in the box of z and o, so that a box that holds z and o
     |     z       o       holds p: the envelope of z is {y, p}
@@ -155,7 +155,7 @@ class EnvelopeSemijoins:
         return SemijoinContents(held)
 
     def describe(self, side: int, row: int, new: PointRow | None, seq: int) -> Messages:
-        """The messages of one change, but those that nobody hears; the table then has it.
+        """The messages of one change, but those that nobody receives; the table then has it.
 
         A payload that changes alone is described by the same point again.
         """
@@ -178,7 +178,7 @@ class EnvelopeSemijoins:
                     boxes = [box + theirs if side == 0 else theirs + box for box in own]
                     heads.append((MessageKind.EXPOSE, 1 - side, key, partner, boxes))
             self.rows[side][row] = new
-        return self._heard(messages_of(seq, heads, sum(self.attributes)))
+        return self._received(messages_of(seq, heads, sum(self.attributes)))
 
     def _regions(self, side: int, key: int, own: list[Box]) -> list[Box]:
         """Boxes over the own table, each with those that hold a joining row of the other."""
@@ -188,12 +188,12 @@ class EnvelopeSemijoins:
         pairs = product(own, theirs) if side == 0 else product(theirs, own)
         return [one + two for one, two in pairs]
 
-    def _heard(self, messages: Messages) -> Messages:
-        """Without messages that nobody hears; steps count those that are left."""
-        heard = np.zeros(len(messages), np.bool_)
+    def _received(self, messages: Messages) -> Messages:
+        """Without messages that nobody receives; steps count those that are left."""
+        received = np.zeros(len(messages), np.bool_)
         for slot in self._boxes:
-            heard |= messages.regions.hold(self.point(slot))
-        out = messages.take(np.flatnonzero(heard))
+            received |= messages.regions.contain(self.point(slot))
+        out = messages.take(np.flatnonzero(received))
         out.step[:] = np.arange(len(out))
         return out
 

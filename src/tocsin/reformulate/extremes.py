@@ -19,9 +19,9 @@ cn O(1). `BoxExtremes` generates messages for two range attributes.
 >>> client.content()
 1
 >>> sent = server.update([1], [20], [4])  # the lowest rises above the one at 30
->>> [len(sent.heard_by(slot, [ends])) for slot, ends in enumerate([(5, 15), (15, 40)])]
+>>> [len(sent.received_by(slot, [ends])) for slot, ends in enumerate([(5, 15), (15, 40)])]
 [0, 1]
->>> client.hear(sent.take(sent.heard_by(1, [(15, 40)])))
+>>> client.apply(sent.take(sent.received_by(1, [(15, 40)])))
 >>> client.content(), server.counters["messages"]
 (3, 2)
 
@@ -140,7 +140,7 @@ class ReformulatedDistinct:
     >>> server = ReformulatedDistinct(DistinctRanges(x=[1, 5], y=[7, 8]))
     >>> client = server.contents(0, 9)
     >>> sent = server.update([0, 1], [3, 6], [9, 8])  # 7 becomes 9; 8 moves within the range
-    >>> client.hear(sent.take(sent.heard_by(0, [(0, 9)])))
+    >>> client.apply(sent.take(sent.received_by(0, [(0, 9)])))
     >>> sorted(client.content())
     [8, 9]
     """

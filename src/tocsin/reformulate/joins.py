@@ -20,7 +20,7 @@ O(log n + s); ref-j+ and ref-sj with clusters O(log n + s + tau log s), with sky
 >>> messages = scheme.describe(row_changes([0], [7], [[0, 0, 0]], [[1, 5, 4]]), seq=1)
 >>> [MessageKind(kind).name for kind in messages.kind.tolist()], messages.row.tolist()
 (['ROW', 'EXPOSE'], [7, 1])
->>> [messages.heard_by(slot, scheme.point(slot)).tolist() for slot in (0, 1)]
+>>> [messages.received_by(slot, scheme.point(slot)).tolist() for slot in (0, 1)]
 [[0, 1], []]
 
 J08, sections 3 and 4. Regions and corner cases differ where the paper resends (docs/papers.md).

@@ -23,7 +23,7 @@ A change of a table that is joined with itself changes one place after the other
 >>> messages = joins.describe([("r", 1, JoinRow(5, (7,))), ("s", 2, JoinRow(6, (7,)))], seq=1)
 >>> [MessageKind(kind).name for kind in messages.kind], messages.side.tolist()
 (['EXPOSE', 'ROW'], [0, 1])
->>> client.hear(joins.heard_by(3, messages), joins.bodies)
+>>> client.apply(joins.received_by(3, messages), joins.bodies)
 >>> [sorted(row.value for row in joined) for joined in client.content()]
 [[5, 6]]
 
@@ -162,16 +162,16 @@ class MultiwayJoins:
             self._schemes[number, kind] = scheme
         return self._schemes[number, kind]
 
-    def heard_by(self, slot: int, messages: Messages) -> Messages:
+    def received_by(self, slot: int, messages: Messages) -> Messages:
         """The messages that a subscription gets: those of its forms whose region holds it."""
         joined = self._joined[slot]
-        heard = np.zeros(len(messages), np.bool_)
+        received = np.zeros(len(messages), np.bool_)
         for number, kind in self._memberships(joined.chosen):
             is_drop = messages.kind == MessageKind.DROP
             mine = np.flatnonzero((messages.side == number) & (is_drop == (kind == _DROPS)))
             point = [joined.ranges[place] for place in self.graph.edges[number // 2]]
-            heard[mine[messages.regions.take(mine).hold(point)]] = True
-        return messages.take(np.flatnonzero(heard))
+            received[mine[messages.regions.take(mine).contain(point)]] = True
+        return messages.take(np.flatnonzero(received))
 
     def contents(self, slot: int, residual: Callable[[int, JoinRow], bool] | None = None) -> MultiwayContents:
         """A client of a subscription, with its content as of now.

@@ -10,8 +10,8 @@ range of ratings and wants whole rows. Sent with each change of the rating, the 
 | the payload     | the same, if the value has changed     | ROW to those who hold the new value  |
 | insert, delete  | ROW, GONE                              | ROW, none                            |
 
-A message of side 0 is the row without its payload. Each payload heard is needed: the range did not hold the
-row before, or the payload is another one. Both parts of a change have one seq, so that a client, which
+A message of side 0 is the row without its payload. Each payload received is needed: the range did not contain
+the row before, or the payload is another one. Both parts of a change have one seq, so that a client, which
 discards the payload with its row, never shows one part without the other.
 
 Cost of a change: O(1), without knowledge of subscriptions.
@@ -20,7 +20,7 @@ Cost of a change: O(1), without knowledge of subscriptions.
 >>> messages = describe_split(changes, seq=1)
 >>> [(MessageKind(kind).name, int(side)) for kind, side in zip(messages.kind, messages.side)]
 [('GONE', 0), ('ROW', 0), ('EXPOSE', 1)]
->>> [messages.heard_by(0, [ends]).tolist() for ends in ((2, 9), (4, 9), (0, 3))]
+>>> [messages.received_by(0, [ends]).tolist() for ends in ((2, 9), (4, 9), (0, 3))]
 [[1], [1, 2], [0]]
 
 J08, appendix I, as one change of both parts: as two, one after the other, payloads are sent again.
@@ -95,7 +95,7 @@ class SplitContents(Contents):
     def __init__(self, rows: dict[int, tuple[Hashable, Hashable]]) -> None:
         self._parts = [{row: parts[side] for row, parts in rows.items()} for side in (0, 1)]
 
-    def hear(self, messages: Messages, bodies: Bodies) -> None:
+    def apply(self, messages: Messages, bodies: Bodies) -> None:
         columns = messages.kind, messages.side, messages.row
         for kind, side, row in zip(*(column.tolist() for column in columns), strict=True):
             if kind == MessageKind.GONE:

@@ -3,7 +3,7 @@
     change of an object ──► PaintTopk | UnicastTopk | RelaxTopk ──► Messages ──► filter ──► TopkContents
 
 The filter of "the first k of l <= x <= r" is the point (l, r) with its k: a message has a rectangle, and
-whether the point is in it needs nothing else (`Messages.heard_by`). Each k has a number, the `side` of its
+whether the point is in it needs nothing else (`Messages.received_by`). Each k has a number, the `side` of its
 messages. The client keeps objects by id. ROW sets the y of an object it keeps, or adds it; of more than k it
 drops the highest. GONE removes an object.
 
@@ -15,7 +15,7 @@ receiving end sorts them (`Messages.in_order`). Events themselves must arrive in
 >>> server.load([0, 1, 2], x=[10, 20, 30], y=[1, 2, 3])
 >>> client = server.contents(5, 35, 2)
 >>> messages = server.publish([0], x=[10], y=[9])  # the lowest rises: 2 is exposed
->>> client.hear(messages.take(messages.heard_by(0, [(5, 35)], side=server.group(2))))
+>>> client.apply(messages.take(messages.received_by(0, [(5, 35)], side=server.group(2))))
 >>> client.content()
 [(2, 1), (3, 2)]
 

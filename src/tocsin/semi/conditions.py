@@ -84,10 +84,10 @@ def _of(one: Existence, place: int, query: Query) -> list[Partnership]:
 
     if one.member is None:
         return [made(equal)]
-    asked, listed = one.member
-    found = [made([*equal, (asked, listed)])]
+    operand, listed = one.member
+    found = [made([*equal, (operand, listed)])]
     if one.negated:
-        found += [made(equal, more=IsNull(listed)), made(equal, outside=IsNull(asked))]
+        found += [made(equal, more=IsNull(listed)), made(equal, outside=IsNull(operand))]
     return found
 
 

@@ -98,17 +98,17 @@ def deltas(
         frame = with_wakes(frame, [versions_log(spark, given.versions)])
     else:
         given = _from_set(subscriptions, ddl, state_dir, layout, rows, spark)
-    home, layout, versions, stages, fields = given
-    write_layout(home, layout)
-    paths = PipelinePaths(versions.store.address, (home / "pins").address, layout, "", wanted)
-    dead_letters = (home / "dead_letters").address
+    state, layout, versions, stages, fields = given
+    write_layout(state, layout)
+    paths = PipelinePaths(versions.store.address, (state / "pins").address, layout, "", wanted)
+    dead_letters = (state / "dead_letters").address
     return _as_rows(shard_messages(frame, paths, clock, stages), paths, dead_letters, fields)
 
 
 class _Published(NamedTuple):
     """Subscriptions as a version in a store, and what a pipeline needs for them."""
 
-    home: Store
+    state: Store
     layout: Layout
     versions: Versions
     stages: str
@@ -124,12 +124,12 @@ def _from_directory(
             "the rows of a directory of versions are JSON", hint="give the subscriptions themselves"
         )
     store = directory.store if isinstance(directory, Versions) else open_store(directory)
-    home = store.parent if state_dir is None else open_store(state_dir)
-    layout = settled_layout(home, layout)
+    state = store.parent if state_dir is None else open_store(state_dir)
+    layout = settled_layout(state, layout)
     versions = Versions(store, layout.joins)
     if versions.latest() is None:
         raise TocsinError("there is no version of the subscriptions", hint=f"looked in {store}")
-    return _Published(home, layout, versions, "queries", None)
+    return _Published(state, layout, versions, "queries", None)
 
 
 def _from_set(
@@ -146,18 +146,18 @@ def _from_set(
     if ddl is None:
         raise TocsinError("the subscriptions have no definitions", hint="give ddl= with CREATE statements")
     blocks = blocks_of(subscriptions)
-    home = open_store(_own_folder(spark, ddl, blocks) if state_dir is None else state_dir)
-    layout = settled_layout(home, layout)
-    versions = Versions(home / "subscriptions", layout.joins)
+    state = open_store(_own_folder(spark, ddl, blocks) if state_dir is None else state_dir)
+    layout = settled_layout(state, layout)
+    versions = Versions(state / "subscriptions", layout.joins)
     number = versions.publish(ddl, blocks)
-    stages = settled_stages(home, load_placement(versions.store.address, number, layout))
+    stages = settled_stages(state, load_placement(versions.store.address, number, layout))
     fields = None if rows == "json" else _shared_fields(ddl, blocks)
     if rows == "struct" and fields is None:
         raise TocsinError(
             "the subscriptions have different columns, so that rows cannot be structs",
             hint="rows='json', or one call for each group with the same columns",
         )
-    return _Published(home, layout, versions, stages, fields)
+    return _Published(state, layout, versions, stages, fields)
 
 
 def _as_rows(
@@ -197,15 +197,15 @@ def shard_messages(
     return found.groupBy("shard").transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
 
 
-def settled_stages(home: Store, placement: ShardPlacement) -> str:
+def settled_stages(state: Store, placement: ShardPlacement) -> str:
     """The last stage that a fixed set needs, which is recorded: a checkpoint keeps its stages."""
     has_tables = any(isinstance(relation, Table) for relation in placement.relations.values())
     needed = "queries" if placement.groups else "tables" if has_tables else "events"
-    home.put_new("stages", needed.encode())
-    found = home.get("stages").decode()
+    state.put_new("stages", needed.encode())
+    found = state.get("stages").decode()
     if STAGES.index(found) < STAGES.index(needed):
         raise TocsinError(
-            f"the query of {home} was started for filters alone, and has no state for other shapes",
+            f"the query of {state} was started for filters alone, and has no state for other shapes",
             hint="give the new set another state_dir, and its query another checkpoint",
         )
     return found

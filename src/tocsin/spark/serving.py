@@ -192,8 +192,8 @@ class SinkService:
                 contents = _beginning(id, parts)
             for part in parts:
                 messages = part.messages.open()
-                mine = (messages.form == own.form) & messages.messages.regions.hold(own.point)
-                _hear(contents, messages.take(np.flatnonzero(mine)))
+                mine = (messages.form == own.form) & messages.messages.regions.contain(own.point)
+                _apply(contents, messages.take(np.flatnonzero(mine)))
         return contents.held
 
 
@@ -206,7 +206,7 @@ def _beginning(id: int, parts: Sequence[OutputPart]) -> SemijoinContents:
     return SemijoinContents((left, right))  # type: ignore[arg-type]
 
 
-def _hear(contents: SemijoinContents, batch: MessageBatch) -> None:
+def _apply(contents: SemijoinContents, batch: MessageBatch) -> None:
     """Apply messages that are in order, change by change."""
     seq = batch.messages.seq
     for at in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(seq)) + 1) if len(batch) else ():
@@ -214,7 +214,7 @@ def _hear(contents: SemijoinContents, batch: MessageBatch) -> None:
         for i in at.tolist():
             if text := batch.body(i):
                 bodies[int(batch.messages.side[i])][int(batch.messages.row[i])] = text
-        contents.hear(batch.messages.take(at), bodies)
+        contents.apply(batch.messages.take(at), bodies)
 
 
 class SinkServer(Station):

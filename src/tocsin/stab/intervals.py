@@ -16,7 +16,15 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from tocsin.stab._kernels.intervals import BLOCK, FAN, IntervalArrays, RectangleArrays, hold, node_of, stab
+from tocsin.stab._kernels.intervals import (
+    BLOCK,
+    FAN,
+    IntervalArrays,
+    RectangleArrays,
+    containing,
+    node_of,
+    stab,
+)
 from tocsin.stab.partition import Codes
 
 __all__ = ["IntervalIndex", "PackedIndex", "RectangleIndex", "ascends"]
@@ -212,7 +220,7 @@ class RectangleIndex(PackedIndex):
     >>> index = RectangleIndex()
     >>> ends = [[0, 2, 5], [4, 9, 9], [0, 1, 5], [3, 9, 6]]  # low x, high x, low y, high y
     >>> index.add(np.array([7, 8, 9]), *np.array(ends))
-    >>> sorted(index.hold(3, 2).tolist()), index.hold(6, 6).tolist()
+    >>> sorted(index.containing(3, 2).tolist()), index.containing(6, 6).tolist()
     ([7, 8], [8, 9])
 
     T07, section 4.3.2 has an R-tree here; packing is sort-tile-recursive, which the chapter does not
@@ -225,10 +233,10 @@ class RectangleIndex(PackedIndex):
         self._at: Codes = np.empty(0, np.int64)  # by slot: its place
         super().__init__(4)
 
-    def hold(self, x: int, y: int) -> Codes:
+    def containing(self, x: int, y: int) -> Codes:
         """Slots of the rectangles that hold a point, in any order."""
         out = np.empty(len(self) + 1, np.int64)
-        return out[: hold(self.arrays, x, y, out, 0)]
+        return out[: containing(self.arrays, x, y, out, 0)]
 
     def _pack(self, members: Codes) -> None:
         middle_x, middle_y = (members[i] // 2 + members[i + 1] // 2 for i in (1, 3))  # never overflows

@@ -11,12 +11,12 @@ So every listener receives deltas in the order of their changes, and the law hol
 of changes, each made because of the one before, may be `MOST_CHAINED` long.
 
 >>> from tocsin.model.columns import Rows
->>> heard, listeners = [], Listeners()
->>> stop = listeners.add(heard.append)
+>>> received, listeners = [], Listeners()
+>>> stop = listeners.add(received.append)
 >>> listeners.deliver(Deltas.of([1], 5, 1, Rows((), 1), [0]))
 >>> stop()
 >>> listeners.deliver(Deltas.of([2], 5, 1, Rows((), 1), [0]))
->>> heard
+>>> received
 [<1 deltas>]
 """
 

@@ -34,7 +34,7 @@ class Place:
         self.deliveries = Deliveries(self.log, self.folder, lambda id: id < 100)
 
     def add(self, to, *, counts=None, **options):
-        self.deliveries.hold()
+        self.deliveries.keep_blocks()
         delivery = DeliveryRule(
             **{"name": "d", "to": to, "first_wait": 0.01, "longest_wait": 0.02, **options}
         )

@@ -43,7 +43,7 @@ def main(folder: Path, url: str, commands: int) -> None:
     log = Log(folder / "log.sqlite")
     deliveries = Deliveries(log, folder, lambda id: True)
     if not deliveries.names():
-        deliveries.hold()
+        deliveries.keep_blocks()
         deliveries.add(
             DeliveryRule("all", url, first_wait=0.01, longest_wait=0.05, tries=100), {}, log.position
         )

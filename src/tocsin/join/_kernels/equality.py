@@ -42,7 +42,7 @@ from tocsin.join._kernels.orders import (
     within,
 )
 from tocsin.stab._kernels.groups import ACTIVE, find_in_group
-from tocsin.stab._kernels.intervals import hold, stab
+from tocsin.stab._kernels.intervals import containing, stab
 
 __all__ = [
     *("HOTSPOT", "JOIN_E", "JOIN_S", "KINDS", "KIND_OF_KEY", "KIND_OF_OWN", "PLANS", "SELECT"),
@@ -172,7 +172,7 @@ def affected_join_e(plan, order, key, own, out):
                 continue
             last, first = value, False
             x, y = (value, own) if plan.first else (own, value)
-            for j in range(hold(plan.rectangles, x, y, plan.found, 0)):
+            for j in range(containing(plan.rectangles, x, y, plan.found, 0)):
                 slot = plan.found[j]
                 out[n] = slot
                 n += plan.seen[slot] != now

@@ -105,8 +105,8 @@ def expected(setting: BrokerSetting, points: NDArray[np.int64], boxes: NDArray[n
         inside = np.ones(len(points), np.bool_)
         for (low, high), end in zip(box.tolist(), ends, strict=True):
             inside &= (low <= end) & (end <= high)
-        heard = np.unique(owner[inside])
-        out[heard] += 1, first + number
+        own = np.unique(owner[inside])
+        out[own] += 1, first + number
     return out
 
 
@@ -170,7 +170,7 @@ class _Client:
 
 
 def _clients(port: int, count: int, orders: Connection) -> None:
-    """A process with all clients; says what they got when it is asked."""
+    """A process with all clients; says what they got on request."""
 
     async def run() -> None:
         clients = [_Client(number) for number in range(count)]

@@ -45,7 +45,7 @@ __all__ = [
         "PaintSparseMethod",
         "RankTask",
     ),
-    *("brute_first", "count_reached", "hear_all", "stabbed"),
+    *("brute_first", "count_reached", "apply_all", "stabbed"),
 ]
 
 _CHUNK = 4096  # rectangles per lookup
@@ -94,15 +94,15 @@ def stabbed(low: Index, high: Index, x: Index) -> Index:
     return np.asarray(begun - np.searchsorted(np.sort(high), x, side="left"), np.int64)
 
 
-def hear_all(clients: dict[int, Any], messages: Messages, work: RankWorkload) -> None:
+def apply_all(clients: dict[int, Any], messages: Messages, work: RankWorkload) -> None:
     """Deliver to the clients of slots what is for them."""
     for slot, client in clients.items():
         point = [(int(work.low[slot]), int(work.high[slot]))]
-        client.hear(messages.take(messages.heard_by(slot, point)))
+        client.apply(messages.take(messages.received_by(slot, point)))
 
 
 def _relaxed_reach(messages: Messages, space: SubscriptionSpace, low: Index, high: Index) -> int:
-    """Subscriptions that hear relaxed messages: mostly ranges that hold a value, which need no lookup."""
+    """Subscriptions that receive relaxed messages: mostly ranges that hold a value, which need no lookup."""
     boxes = messages.regions.boxes[:, 0]
     whole = (boxes[:, 0] == LEAST) & (boxes[:, 3] == GREATEST)
     stabs = int(stabbed(low, high, boxes[whole, 1]).sum())
@@ -158,7 +158,7 @@ class _TopkMethod(RankMethod):
         return self.server.publish(number, x, y)
 
     def deliver(self, messages: Any, events: int) -> None:
-        hear_all(self.clients, messages, self.task.work)
+        apply_all(self.clients, messages, self.task.work)
         counted, calls = self.counted, self.server.counters
         counted.events += events
         counted.messages += len(messages)
@@ -340,7 +340,7 @@ class _MinimumMethod(RankMethod):
         return self.server.update(number, x, y)
 
     def deliver(self, messages: Any, events: int) -> None:
-        hear_all(self.clients, messages, self.task.work)
+        apply_all(self.clients, messages, self.task.work)
         counted = self.counted
         counted.events += events
         counted.messages = self.server.counters["messages"]

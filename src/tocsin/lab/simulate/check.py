@@ -46,23 +46,23 @@ class SampledClients:
         self._rows = work.all_rows()
         self._bodies = {0: _Ids(len(self._rows[0])), 1: _Ids(len(work.s_key))}
         self.clients = {slot: scheme.contents(slot, self._bodies) for slot in slots.tolist()}
-        self.compared = self.heard = 0
+        self.compared = self.received = 0
 
-    def hear(self, slot: int, messages: Messages) -> None:
+    def apply(self, slot: int, messages: Messages) -> None:
         """Messages that reached the gateway of a subscription: it applies those in whose region it is."""
-        mine = messages.take(np.flatnonzero(messages.regions.hold(self._work.points[slot])))
+        mine = messages.take(np.flatnonzero(messages.regions.contain(self._work.points[slot])))
         ends = np.flatnonzero(np.diff(mine.seq, append=-1)) + 1
         begin = 0
         for end in ends.tolist():
-            self.clients[slot].hear(mine.take(np.arange(begin, end)), self._bodies)
+            self.clients[slot].apply(mine.take(np.arange(begin, end)), self._bodies)
             begin = end
-        self.heard += len(mine)
+        self.received += len(mine)
 
     def expire(self, rows: Index) -> None:
         """Rows of R leave the window."""
         gone = set(rows.tolist())
         for client in self.clients.values():
-            client.hear(_leaving(client, rows, gone), self._bodies)
+            client.apply(_leaving(client, rows, gone), self._bodies)
 
     def compare(self, first: int, last: int) -> None:
         """Raise an error unless contents are right; R has the rows from `first` to before `last`."""

@@ -5,7 +5,7 @@
 
 Rows are inserted, deleted, and updated in value, key and payload; keys and values may be NULL; values tie;
 ranges have open ends; ids are used again. The body of a row is the number of its version, so a client that
-keeps an old payload is wrong. A client that heard nothing has not changed: it is compared only if its
+keeps an old payload is wrong. A client that received nothing has not changed: it is compared only if its
 expected content has.
 
 >>> world = RandomWorld(seed=1, shape=WorldShape(values=8, keys=2, rows=10, subscriptions=30), events=50)
@@ -141,13 +141,13 @@ class Replayed(NamedTuple):
 
     events: int
     messages: int
-    heard: int  # by sampled clients
+    received: int  # by sampled clients
     compared: int  # contents
     payloads: int  # that nodes of CN+ brought to gateways, each compared
 
 
-class _Heard(NamedTuple):
-    """Messages of one event that a client hears, as `Contents.hear` reads them."""
+class _OwnMessages(NamedTuple):
+    """Messages of one event that a client receives, as `Contents.apply` reads them."""
 
     kind: NDArray[np.int8]
     side: NDArray[np.int8]
@@ -178,10 +178,10 @@ def replay(
         received = network.receivers(messages, delivery)
         if made.name.startswith("ref-sj"):
             run.check_needed(messages, received)
-        run.hear(messages, delivery, received, begin, end)
+        run.apply(messages, delivery, received, begin, end)
     network._check()
-    sent, heard, compared = run.counts
-    return Replayed(len(world.rows), sent, heard, compared, nodes.brought if nodes is not None else 0)
+    sent, own, compared = run.counts
+    return Replayed(len(world.rows), sent, own, compared, nodes.brought if nodes is not None else 0)
 
 
 class _Replay:
@@ -200,9 +200,9 @@ class _Replay:
         self.counts = [0, 0, 0]
 
     def check_needed(self, messages: Messages, received: Recipients) -> None:
-        """Each message is heard by somebody, says something new to each sampled client, and once."""
+        """Each message is received by somebody, says something new to each sampled client, and once."""
         if len(np.unique(received.message)) < len(messages):
-            raise TocsinError(f"{self._label}: a message that nobody hears")
+            raise TocsinError(f"{self._label}: a message that nobody receives")
         client = self._place[received.slot]
         message, client = received.message[client >= 0], client[client >= 0]
         event, kind = messages.seq[message], messages.kind[message]
@@ -215,16 +215,16 @@ class _Replay:
         if not needed.all() or not once:
             raise TocsinError(f"{self._label}: a needless message, or one that comes twice")
 
-    def hear(
+    def apply(
         self, messages: Messages, delivery: Delivery, received: Recipients, begin: int, end: int
     ) -> None:
-        """Events one by one: the tables change, clients hear, contents are compared."""
+        """Events one by one: the tables change, clients receive, contents are compared."""
         client = self._place[received.slot]
         message, client = received.message[client >= 0], client[client >= 0]
         order = np.lexsort((message, client, messages.seq[message]))
         message, client = message[order], client[order]
         event = messages.seq[message]
-        columns = _Heard(*(getattr(messages, name)[message] for name in _Heard._fields))
+        columns = _OwnMessages(*(getattr(messages, name)[message] for name in _OwnMessages._fields))
         fresh = np.flatnonzero(np.diff(event, prepend=-1) | np.diff(client, prepend=-1))
         stops = np.append(fresh, len(message)).tolist()
         owners = list(zip(event[fresh].tolist(), client[fresh].tolist(), strict=True))
@@ -240,8 +240,8 @@ class _Replay:
                 self._current[i] = self._world.expected[number][i]
             while at < len(owners) and owners[at][0] == number:
                 i, cut = owners[at][1], slice(stops[at], stops[at + 1])
-                heard: Any = _Heard._make(column[cut] for column in columns)
-                self._clients[i].hear(heard, self._bodies)
+                own: Any = _OwnMessages._make(column[cut] for column in columns)
+                self._clients[i].apply(own, self._bodies)
                 stale.add(i)
                 at += 1
             self._compare(stale, number)

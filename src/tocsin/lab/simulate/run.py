@@ -231,7 +231,7 @@ class Simulation:
         scheme = self._prepared(SelectedJoinedRows if joins else SemijoinsMerged)
         for messages in self._batches(scheme, result, show):
             for slot in self._clients.clients:
-                self._clients.hear(slot, messages)
+                self._clients.apply(slot, messages)
             if not joins:
                 found = with_recipients(scheme, messages.take(messages.kind == _EXPOSE)).recipients
                 slots = found.slot if found is not None else np.zeros(0, np.int64)
@@ -295,7 +295,7 @@ class _Run:
         for slot in clients.clients:
             gateway = int(self.network.placement.broker[slot])
             arrived = has_bit(delivery.reached, np.arange(len(messages)), gateway)
-            clients.hear(slot, messages.take(np.flatnonzero(arrived)))
+            clients.apply(slot, messages.take(np.flatnonzero(arrived)))
         self.hops += float(delivery.hops.sum())
         self.bytes += float(delivery.links.bytes.sum())
         self.depths += float(delivery.depths.sum())

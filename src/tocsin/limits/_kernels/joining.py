@@ -18,7 +18,7 @@ from tocsin.compiled import kernel
 
 __all__ = [
     *("COUNT", "DONE", "FREE", "FREED", "LIVE", "USED", "WALKED"),
-    *("Asking", "ChainRows", "JoinPairs", "KeyArrays"),
+    *("ProbeRows", "ChainRows", "JoinPairs", "KeyArrays"),
     *("add_gone", "collect_dead", "equal_texts", "find_keys", "gone_of", "join_chains", "link_rows"),
     *("place_keys", "put_keys", "remove_keys", "unlink_all"),
 ]
@@ -46,11 +46,11 @@ class ChainRows(NamedTuple):
     time: NDArray[np.int64]
     first: int
     oldest: int
-    limit: int  # rows from here on are not asked
+    limit: int  # rows from here on are not probed
     ordered: bool  # times descend along chains
 
 
-class Asking(NamedTuple):
+class ProbeRows(NamedTuple):
     """Rows that look for partners whose time differs from theirs by low .. high; `heads` by code."""
 
     code: NDArray[np.int32]
@@ -61,7 +61,7 @@ class Asking(NamedTuple):
 
 
 class JoinPairs(NamedTuple):
-    """Pairs found: (asking row, row asked); `progress` says how far."""
+    """Pairs found: (probing row, row found); `progress` says how far."""
 
     first: NDArray[np.int32]
     second: NDArray[np.int32]
@@ -177,13 +177,13 @@ def link_rows(heads, following, code, first, last):
 
 
 @kernel(allocates=False)
-def join_chains(asking, rows, out):
-    """Every asking row with the rows of its chain that are near enough in time."""
+def join_chains(probes, rows, out):
+    """Every probing row with the rows of its chain that are near enough in time."""
     n, size = out.progress[COUNT], len(out.first)
-    for i in range(out.progress[DONE], len(asking.code)):
+    for i in range(out.progress[DONE], len(probes.code)):
         begin, walked = n, 0
-        row = asking.heads[asking.code[i]]
-        low, high = asking.time[i] + asking.low, asking.time[i] + asking.high
+        row = probes.heads[probes.code[i]]
+        low, high = probes.time[i] + probes.low, probes.time[i] + probes.high
         while row >= 0:
             time = rows.time[row]
             if row < rows.limit and (row >= rows.first or time >= rows.oldest):

@@ -10,7 +10,7 @@ and `mutable_match.py`, verified by the table, and the table is cleared again.
 Bits answer 512 events at a time: for one event, verifying each of their conjunctions is cheaper.
 
 `found` has slots that are found once, and slots that may be found again; `SingleState` counts them. A count
-beyond the size of its buffer says that the buffer is too small: the caller enlarges it and asks again.
+beyond the size of its buffer says that the buffer is too small: the caller enlarges it and calls again.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _keep_owned(event, found, unique, repeated):
 def _owned(slots, first, last, event):
     """Move the owned ones of slots first .. last - 1 to the front; where they end."""
     if last > len(slots):
-        return last  # the caller enlarges the buffer and asks again
+        return last  # the caller enlarges the buffer and calls again
     for i in range(first, last):
         prefetch(event.owner, slots[i])
     n = first

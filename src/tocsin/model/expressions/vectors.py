@@ -295,9 +295,9 @@ def _round_double(x: Any, digits: Any) -> Any:
     part = scaled - np.floor(scaled)
     near = ~(scaled < 2.0**40) | (np.abs(part - 0.5) < 1e-3)
     found = np.copysign(np.floor(scaled + 0.5) / 10.0**digits, values) + 0.0
-    doubtful = near & np.isfinite(values)
-    if doubtful.any():
-        flat, where = np.atleast_1d(found), np.flatnonzero(doubtful)
+    uncertain = near & np.isfinite(values)
+    if uncertain.any():
+        flat, where = np.atleast_1d(found), np.flatnonzero(uncertain)
         own = [numbers.round_double(v, int(digits)) for v in np.atleast_1d(values)[where].tolist()]
         flat[where] = own
         found = flat.reshape(np.shape(found))

@@ -1,9 +1,9 @@
-"""Skylines: who hears that a row has come or gone, as few points as the policy finds.
+"""Skylines: who receives the message that a row has come or gone, as few points as the policy finds.
 
 Given the values c_1 < .. < c_s of the rows that a changed row joins, and selected subscriptions (own range in
-a rectangle), a skyline is a list of points (x, y). A subscription hears iff low <= x and y <= high for one
-of them. It is valid if every selected subscription whose range holds a value hears, and no other selected one
-does; what the others do does not matter.
+a rectangle), a skyline is a list of points (x, y). A subscription receives iff low <= x and y <= high for one
+of them. It is valid if every selected subscription whose range contains a value receives, and no other
+selected one does; what the others do does not matter.
 
     TUPLES      (c, c) for every joining value
     RANGES      affected ranges that contain no other one, as (low, high)
@@ -12,7 +12,7 @@ does; what the others do does not matter.
     FEWEST      the least number of points that is valid
 
     x >= low  |       c1   c2        c3            points of MERGED: (c2, c1) and (c3, c3), since
-              |   ----+----+---                    the range between c2 and c3 must not hear
+              |   ----+----+---                    the range between c2 and c3 must not receive
               |             |----|
 
 J08, section 3.2 and appendix B; FEWEST is ours (the paper leaves the least number open).
@@ -215,7 +215,7 @@ def _fewest(selected, affected, unaffected, scratch):
 
 @kernel
 def skyline(policy, plan, run, rectangle, scratch):
-    """Write the points of a skyline to scratch.x and .y, ascending; how many; 0 if nobody would hear.
+    """Write the points of a skyline to scratch.x and .y, ascending; how many; 0 if nobody would receive.
 
     The run, of the other table, is not empty.
     """

@@ -72,7 +72,7 @@ async def make(call: EndpointCall) -> Any:
     for id in delivery.subscriptions or ():
         if id not in hosted.core.applier:
             raise Problem(404, f"there is no subscription {id}", hint="GET /v1/subscriptions lists them")
-    await asyncio.to_thread(hosted.deliveries.hold)  # before the contents are read
+    await asyncio.to_thread(hosted.deliveries.keep_blocks)  # before the contents are read
     contents, position = await hosted.contents(wanted_by(delivery))
     ids, counts = np.unique(contents.subscription, return_counts=True)
     rows = dict(zip(ids.tolist(), counts.tolist(), strict=True))

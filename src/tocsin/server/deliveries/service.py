@@ -79,7 +79,7 @@ class Deliveries:
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    def hold(self) -> None:
+    def keep_blocks(self) -> None:
         """Keep the blocks of the log from now on: before the contents for a new delivery are read."""
         with self._planning:
             if self._cursor is None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tocsin.compiled import kernel
 
-__all__ = ["BLOCK", "FAN", "IntervalArrays", "RectangleArrays", "hold", "node_of", "place_in", "stab"]
+__all__ = ["BLOCK", "FAN", "IntervalArrays", "RectangleArrays", "containing", "node_of", "place_in", "stab"]
 
 
 class IntervalArrays(NamedTuple):
@@ -109,7 +109,7 @@ class RectangleArrays(NamedTuple):
 
 
 @kernel(allocates=False)
-def hold(index, x, y, out, n):
+def containing(index, x, y, out, n):
     """Write slots of all rectangles that hold (x, y) to `out` from n on; returns the end.
 
     `out` needs one extra place.
