@@ -65,3 +65,73 @@ def test_a_mapping_types_the_fields(tmp_path):
 def test_unknown_kinds_and_files_are_refused(tmp_path):
     assert "there is no kind of rules called 'snort'" in run("snort", tmp_path).output
     assert "does not exist" in run("cesql", tmp_path / "none.txt").output
+
+
+SIGMA = """
+title: Failed login
+name: failed
+logsource: {category: authentication}
+detection: {selection: {ok: false}, condition: selection}
+"""
+CORRELATION = """
+title: %s
+correlation:
+    {type: %s, rules: %s, group-by: [user], timespan: 10m, condition: %s}
+"""
+CORRELATIONS = {
+    "event_count": ("[failed]", "{gte: 2}"),
+    "value_count": ("[failed]", "{gte: 2, field: ip}"),
+    "temporal": ("[failed, login]", "{gte: 2}"),
+    "temporal_ordered": ("[failed, login]", "{gte: 2}"),
+}
+
+
+def sigma_files(folder):
+    """Detection rules in one file, correlations of each type in another; the last one is not supported."""
+    login = SIGMA.replace("failed", "login").replace("false", "true").replace("Failed", "A")
+    (folder / "base.yml").write_text(f"{SIGMA}---{login}")
+    texts = [CORRELATION % (kind, kind, *rest) for kind, rest in CORRELATIONS.items()]
+    texts.append(CORRELATION % ("few", "event_count", "[failed]", "{lt: 2}"))
+    (folder / "many.yml").write_text("---".join(texts))
+    (folder / "schema.txt").write_text("CREATE STREAM logins (user STRING, ip STRING, ok BOOLEAN);")
+    return [folder / "base.yml", folder / "many.yml", "--schema", folder / "schema.txt", "-r", "logins"]
+
+
+def test_correlations_become_queries_over_a_declared_stream(tmp_path):
+    pytest.importorskip("sigma")
+    arguments = sigma_files(tmp_path)
+    result = run("sigma", *arguments, "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["rules"], found["taken"]) == (7, 6)
+    (refused,) = [rule for rule in found["outcomes"] if not rule["taken"]]
+    assert (refused["rule"], refused["place"], refused["construct"]) == ("few", "correlation.condition", "lt")
+
+    result = run("sigma", *arguments, "--export", "sql")
+    engine, names = Engine(), {}
+    for statement in result.stdout.split(";\n"):
+        if "CREATE" in statement:
+            engine.execute(statement.strip().rstrip(";"))
+        elif "SELECT" in statement:
+            head, _, text = statement.strip().rstrip(";").partition("\n")
+            names[engine.subscribe(text).id] = head.removeprefix("-- ")
+    assert set(names.values()) == {"Failed login", "A login", *CORRELATIONS}
+    fired = []
+    for ok, ip in ((False, "a"), (False, "b"), (True, "b")):
+        deltas = engine.publish("logins", {"user": "eve", "ip": ip, "ok": ok})
+        fired.append({names[d.subscription] for d in deltas if d.sign > 0})
+    assert fired == [
+        {"Failed login"},
+        {"Failed login", "event_count", "value_count"},
+        {"A login", "temporal", "temporal_ordered"},
+    ]
+
+
+def test_a_correlation_without_columns_says_what_it_needs(tmp_path):
+    pytest.importorskip("sigma")
+    sigma_files(tmp_path)
+    result = run("sigma", tmp_path / "many.yml", "--json")
+    reasons = {rule["reason"] for rule in json.loads(result.stdout)["outcomes"]}
+    assert reasons == {"it is about several events: over a stream with declared columns it is a query"}
+    assert "no stream 'events'" in run("sigma", tmp_path, "--schema", tmp_path / "schema.txt").output
+    assert "--schema is for sigma" in run("cesql", tmp_path, "--schema", tmp_path / "schema.txt").output

@@ -21,8 +21,8 @@ _EXPORTS = ("sql", "none")
 class ImportReport:
     """What was read of each file: for each rule its SQL, or the place and construct that refused it."""
 
-    def __init__(self, kind: str, stream: str) -> None:
-        self.kind, self.stream = kind, stream
+    def __init__(self, kind: str, stream: str, definition: str | None = None) -> None:
+        self.kind, self.stream, self.definition = kind, stream, definition
         self.rules: list[dict[str, Any]] = []
 
     @property
@@ -37,7 +37,7 @@ class ImportReport:
         """Statements for `tocsin match` and the like, each after the name of its rule."""
         from tocsin.model.schema import quote
 
-        yield f"CREATE STREAM {quote(self.stream)};"
+        yield f"{self.definition or f'CREATE STREAM {quote(self.stream)}'};"
         for rule in self.rules:
             if rule["taken"]:
                 yield f"\n-- {' '.join(rule['rule'].split())}\n{rule['sql']};"
@@ -61,6 +61,44 @@ def read_files(kind: str, files: list[Path], stream: str, options: dict[str, Any
                 made |= {"taken": True, "sql": str(relation_query(Stream(stream), found[0].where))}
             report.rules.append(made)
     return report
+
+
+def read_sigma_files(files: list[Path], stream: Any, options: dict[str, Any]) -> ImportReport:
+    """Read Sigma rules over a stream with declared columns: correlations too, over rules of any file."""
+    from tocsin.rules.base import Refusal
+    from tocsin.rules.correlations import read_correlations
+
+    report = ImportReport("sigma", stream.name, str(stream))
+    texts = {file: read_text(file) for file in _all_files(files)}
+    for file, text in texts.items():
+        others = [other for name, other in texts.items() if name != file]
+        for found in read_correlations(text, stream, others=others, detections=True, **options):
+            made: dict[str, Any] = {"file": str(file), "rule": found.rule, "taken": False}
+            if isinstance(found, Refusal):
+                made |= {"place": found.place, "construct": found.construct, "reason": found.reason}
+            else:
+                made |= {"taken": True, "sql": found.sql}
+            report.rules.append(made)
+    return report
+
+
+def _declared(schema: Path, name: str) -> Any:
+    """The stream of a file of definitions."""
+    from tocsin.commands.subscription_files import load_schema
+    from tocsin.engine import Engine
+    from tocsin.model.schema import Stream
+
+    engine = Engine()
+    load_schema(engine, schema)
+    streams = [one for one in engine.schemas() if isinstance(one, Stream)]
+    for stream in streams:
+        if stream.name == name:
+            if stream.open:
+                raise UsageError(f"{name} is an open stream", hint="correlations are over declared columns")
+            return stream
+    raise UsageError(
+        f"{schema} has no stream {name!r}", hint=f"--stream is one of {', '.join(s.name for s in streams)}"
+    )
 
 
 def _all_files(files: list[Path]) -> Iterator[Path]:
@@ -94,6 +132,10 @@ def import_rules(
         Path | None,
         typer.Option("--mapping", help="Percolator: a JSON file with the mapping of the index."),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option("--schema", help="Sigma: a file that declares the stream; correlations need columns."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Read rules of another system: each is taken exactly, or refused with the place and the construct.
@@ -102,6 +144,7 @@ def import_rules(
 
     \b
       tocsin import eventbridge patterns.json
+      tocsin import sigma rules/ --schema logins.sql --stream logins --export sql
       tocsin import sigma rules/ --pipeline windows --json
       tocsin import percolator queries.jsonl --mapping mapping.json
       tocsin import eventbridge patterns.json --export sql > patterns.sql
@@ -114,7 +157,12 @@ def import_rules(
             options["pipelines"] = [read_text(Path(one)) if Path(one).is_file() else one for one in pipeline]
         if mapping:
             options["mapping"] = read_text(mapping)
-        report = read_files(kind, files, stream, options)
+        if schema and kind != "sigma":
+            raise UsageError(f"--schema is for sigma, not {kind}", hint="rules are over an open stream")
+        if schema:
+            report = read_sigma_files(files, _declared(schema, stream), options)
+        else:
+            report = read_files(kind, files, stream, options)
     _print(report, export, as_json)
     if report.taken < len(report.rules):
         raise typer.Exit(PROBLEM)

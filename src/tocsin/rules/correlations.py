@@ -31,6 +31,7 @@ HAVING COUNT(DISTINCT ip) >= 3 WITH (window = '10 minutes')
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,25 +76,51 @@ class Correlation:
     sql: str
 
 
-def read_correlations(rules: Any, stream: Stream, **options: Any) -> Iterator[Correlation | Refusal]:
+def read_correlations(
+    rules: Any, stream: Stream, *, others: Any = (), detections: bool = False, **options: Any
+) -> Iterator[Correlation | Refusal]:
     """Each correlation among rules, as a query over a stream; `options` are those of `Sigma`.
 
-    The other rules are read as far as correlations refer to them.
+    Detection rules, also those among `others`, are read as far as correlations refer to them; with
+    `detections` those among `rules` are queries too.
     """
     reader = Sigma(**options)
-    sources = [rules] if isinstance(rules, str | Mapping) else list(rules)
-    documents = [document for source in sources for _, document in reader.rules(source)]
+    documents: list[tuple[str, Any]] = []
+    for source in _several(rules):
+        try:
+            documents += reader.rules(source)
+        except RefusedError as error:
+            yield Refusal(f"rule {len(documents) + 1}", error.place, error.construct, error.reason)
+    made = _CorrelationReader(reader, stream, _by_name([*_documents(reader, others), *documents]))
+    for number, (title, document) in enumerate(documents, 1):
+        whole = isinstance(document, Mapping) and "correlation" in document and "detection" not in document
+        if not whole and not detections:
+            continue
+        name = title or (str(document.get("name") or "") if isinstance(document, Mapping) else "")
+        name = name or f"rule {number}"
+        try:
+            yield Correlation(name, made.sql(document) if whole else made.events(document))
+        except RefusedError as error:
+            yield Refusal(name, error.place, error.construct, error.reason)
+
+
+def _several(rules: Any) -> list[Any]:
+    return [rules] if isinstance(rules, str | Mapping) else list(rules)
+
+
+def _documents(reader: Sigma, sources: Any) -> Iterator[tuple[str, Any]]:
+    """The rules of sources that can be read."""
+    for source in _several(sources):
+        with suppress(RefusedError):
+            yield from reader.rules(source)
+
+
+def _by_name(documents: Sequence[tuple[str, Any]]) -> dict[str, Mapping[str, Any]]:
     names: dict[str, Mapping[str, Any]] = {}
-    for document in documents:
+    for _, document in documents:
         if isinstance(document, Mapping):
             names |= {str(document[k]): document for k in ("name", "id") if k in document}
-    for number, document in enumerate(documents, 1):
-        if isinstance(document, Mapping) and "correlation" in document and "detection" not in document:
-            title = str(document.get("title") or document.get("name") or f"rule {number}")
-            try:
-                yield Correlation(title, _CorrelationReader(reader, stream, names).sql(document))
-            except RefusedError as error:
-                yield Refusal(title, error.place, error.construct, error.reason)
+    return names
 
 
 class _CorrelationReader:
@@ -101,6 +128,11 @@ class _CorrelationReader:
 
     def __init__(self, rules: Sigma, stream: Stream, names: Mapping[str, Mapping[str, Any]]) -> None:
         self.rules, self.stream, self.names = rules, stream, names
+
+    def events(self, document: Any) -> str:
+        """The query of a detection rule."""
+        where = _positive(self._typed(self.rules.condition(document)))
+        return f"SELECT * FROM {quote(self.stream.name)} WHERE {where}"
 
     def sql(self, document: Mapping[str, Any]) -> str:
         """The query of a correlation."""

@@ -66,6 +66,10 @@ def _windows() -> ProcessingPipeline:
 PIPELINES: dict[str, Callable[[], ProcessingPipeline]] = {"windows": _windows}
 """Pipelines by name: `windows` adds the channel of a rule's log source as a condition on `Channel`."""
 
+_NO_EVENT = {  # documents that are no detection rules
+    "correlation": "it is about several events: over a stream with declared columns it is a query",
+    "filter": "only detection rules are events by themselves",
+}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})")
 _COMPARE = {"LT": "<", "LTE": "<=", "GT": ">", "GTE": ">=", "NEQ": "!="}
 _FLAGS = {"IGNORECASE": "i", "MULTILINE": "m", "DOTALL": "s"}
@@ -115,9 +119,9 @@ class SigmaBackend:
 
     def condition(self, document: Mapping[str, Any]) -> Predicate:
         """The condition of one rule; of several, one of them holds."""
-        for word in ("correlation", "filter"):
+        for word in _NO_EVENT:
             if word in document and "detection" not in document:
-                raise RefusedError(word, document[word], "only detection rules are events by themselves")
+                raise RefusedError(word, document[word], _NO_EVENT[word])
         try:
             rule = SigmaRule.from_dict(dict(document))
             if self._pipeline.items:
