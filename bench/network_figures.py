@@ -8,7 +8,8 @@
     python bench/network_figures.py decompositions --workload normal --no-bar
 
 The paper's distributions are lost. A claim is measured on every workload that we have, in the order they were
-tried, and is printed for each, met or not, with a profile of the traffic: what grows, by form and kind.
+tried, and is printed for each, met or not, with a profile of the traffic (what grows, by form and kind) and
+a line that says where a missed one comes from.
 Contents of sampled clients are compared with brute force before anything is printed. The figures over other
 parameters are drawn by `network_j08.py`.
 """
@@ -82,6 +83,12 @@ def show_rjor(options: Options) -> Claims:
         title = f"{workload}, zones by {ZONES[workload]}, 5 to 100 rows joined"
         clu, joined = (mean[f"{name} traffic_bytes"] for name in ("ref-sj-clu+", "ref-j+"))
         yield Claim(f"{title}: Ref-SJ-Clu+ grows", clu, "times", at_most=2).show(options, **more)
+        hops = mean["ref-sj-clu+ hops"]
+        say(
+            f"{workload}: of {clu:.2f} times, {hops:.2f} are hops and {_ratio(clu, hops):.2f} bytes per hop; "
+            f"an event affects {mean['affected subscriptions']:.2f} times as many subscriptions, "
+            "all of which need its row"
+        )
         yield Claim(f"{title}: Ref-J+ grows", joined, "times", at_least=5).show(options)
 
 
@@ -163,6 +170,7 @@ def show_decompositions(options: Options) -> Claims:
         for seed in seeds_of(options):
             say(f"{workload}, seed {seed}: costs by simulation")
             compared.append(compare(given, draw(given, seed)))
+            say(f"{workload}, seed {seed}: {_limit(compared[-1])}")
             merge_rows(Path(options.out) / "j08-decompositions.csv", _rows(given, seed, compared[-1]))
         for way in ("parametric", "simulated"):
             title = f"{workload}, zones by {options.zones}, greedy by {way} cost"
@@ -180,6 +188,15 @@ def _rows(options: Options, seed: int, found: dict[str, Any]) -> list[dict[str, 
         for name, bytes_ in found["traffic"].items()
     ]
     return [*rows, {**head, "x": "Rel-Sel", "index": "rel-sel", "traffic_bytes_per_event": found["rel_sel"]}]
+
+
+def _limit(found: dict[str, Any]) -> str:
+    """What any choice can gain."""
+    best, worst = min(found["traffic"].values()), max(found["traffic"].values())
+    return (
+        f"{found['common'] / worst:.0%} of the worst decomposition's traffic is sent by all of them, "
+        f"so that the best of all is {best / worst:.3f} of the worst"
+    )
 
 
 def compare(options: Options, work: Workload) -> dict[str, Any]:
@@ -201,6 +218,8 @@ def compare(options: Options, work: Workload) -> dict[str, Any]:
     return {
         "traffic": traffic,
         "picked": picked,
+        "common": sum(min(run.bytes[key] for run in runs.values()) for key in runs[shown["worst"]].bytes)
+        / changes,
         "rel_sel": relaxed_bytes(work, options.brokers) / changes,
         "costs": named,
         "profile": {way: _profile(runs[name], changes) for way, name in shown.items()},

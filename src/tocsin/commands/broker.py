@@ -35,7 +35,7 @@ def read_tokens(file: Path | None) -> list[str] | None:
     try:
         tokens = [line.strip() for line in file.read_text().splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from None
+        raise UsageError(f"{file} cannot be read: {error}", hint="a text file, one token per line") from None
     if not tokens:
         raise UsageError(f"{file} has no token", hint="one per line")
     return tokens
@@ -70,14 +70,19 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"the certificate {certificate} cannot be used: {error}") from None
+        raise UsageError(
+            f"the certificate {certificate} cannot be used: {error}",
+            hint="a PEM file, and its key with --key",
+        ) from None
 
 
 def _load_authorities(context: ssl.SSLContext, authorities: Path) -> None:
     try:
         context.load_verify_locations(authorities)
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"the authorities {authorities} cannot be used: {error}") from None
+        raise UsageError(
+            f"the authorities {authorities} cannot be used: {error}", hint="a PEM file of certificates"
+        ) from None
 
 
 async def run_broker(

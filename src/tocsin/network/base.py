@@ -168,7 +168,7 @@ class OverlayNetwork(Network):
 
     def remove_broker(self, broker: int) -> None:
         if not 0 <= broker < len(self._live) or not self._live[broker]:
-            raise UsageError(f"there is no broker {broker}")
+            raise UsageError(f"there is no broker {broker}", hint="those of `brokers`")
         if len(self.brokers) == 1:
             raise UsageError("the last broker cannot leave", hint="add one before")
         self._live[broker] = False
@@ -186,7 +186,7 @@ class OverlayNetwork(Network):
         places = np.asarray(points, np.int64).reshape(len(slots), 2 * self.planes)
         wanted = None if at is None else np.asarray(at, np.int64)
         if wanted is not None and not np.all(np.isin(wanted, self.brokers)):
-            raise UsageError("a subscription at a broker that does not take part")
+            raise UsageError("a subscription at a broker that does not take part", hint="those of `brokers`")
         self.placement.require_free(slots)
         self._enter(np.asarray(slots, np.int64), places, wanted)
         return self.placement.broker[slots]
@@ -208,7 +208,10 @@ class OverlayNetwork(Network):
             return self._send(messages.recipients, bytes_)
         boxes = messages.regions.boxes
         if boxes.shape[1] != self.planes or np.any(boxes[:, :, 0::2] > boxes[:, :, 1::2]):
-            raise UsageError(f"a region with an empty box, or not of {self.planes} planes")
+            raise UsageError(
+                f"a region with an empty box, or not of {self.planes} planes",
+                hint="(low, high) of each end, by plane",
+            )
         return self._deliver(messages.regions, np.ascontiguousarray(bytes_))
 
     @abstractmethod

@@ -45,7 +45,10 @@ class Can(OverlayNetwork):
     def __init__(self, brokers: int = 1, planes: int = 2, sample: Regions | None = None) -> None:
         super().__init__(brokers, planes)
         if sample is not None and sample.boxes.shape[1] != planes:
-            raise UsageError(f"a sample of {sample.boxes.shape[1]} planes for a network of {planes}")
+            raise UsageError(
+                f"a sample of {sample.boxes.shape[1]} planes for a network of {planes}",
+                hint="regions of messages of this network",
+            )
         self.zones = Zones(2 * planes, 0, sample)
         self._idle = list(range(1, brokers))
         self._server: int | None = None

@@ -45,7 +45,10 @@ class Cbn(OverlayNetwork):
     def __init__(self, brokers: int = 1, planes: int = 2, fan_out: int = 8, boxes: int = 16) -> None:
         super().__init__(brokers, planes)
         if fan_out < 1 or boxes < 1:
-            raise UsageError("a tree needs at least one link per broker and one box per digest")
+            raise UsageError(
+                f"a tree with fan_out={fan_out} and boxes={boxes}",
+                hint="at least one link per broker and one box per digest",
+            )
         self.fan_out, self.boxes = fan_out, boxes
         self._parent = {i: _hub(i, fan_out) for i in range(1, brokers)}
         self._root = 0

@@ -72,7 +72,10 @@ class PayloadNetwork(Network):
         if self.inner.parents() is None:
             raise UsageError(f"payloads cannot be cached over {self.inner.name}", hint="take a fixed tree")
         if min(repository, directory, payload) < 0:
-            raise UsageError("the limits of a directory and of a repository, and payloads, are at least 0")
+            raise UsageError(
+                f"a payload of {payload} bytes, {repository} and {directory} entries",
+                hint="limits and sizes are at least 0",
+            )
         self.planes, self.payload = self.inner.planes, payload
         self._limits, self.refers = (repository, directory), refers
         self._ids: dict[tuple[int, int], int] = {}

@@ -128,9 +128,12 @@ class RemoteSubscription:
                     raise SubscriptionError(self.failure)
                 if self._has_ended:
                     what = "connection is closed" if self._connection._is_closed else "subscription has ended"
-                    raise TocsinError(f"seq {seq} was not reached: the {what}")
+                    raise TocsinError(f"seq {seq} was not reached: the {what}", hint="subscribe again")
                 if left <= 0:
-                    raise TocsinError(f"seq {seq} was not reached within {seconds:g} s: it is {self.seq}")
+                    raise TocsinError(
+                        f"seq {seq} was not reached within {seconds:g} s: it is {self.seq}",
+                        hint="see whether a broker can be reached, or wait longer",
+                    )
                 self._connection._changed.wait(left)
 
     @property

@@ -297,7 +297,9 @@ class DescribedQueries:
         plan = self._engine.plan(request.sql)
         for table in plan.query.tables:
             if scope.tables is not None and table.name not in scope.tables:
-                raise SubscriptionError(f"the token does not allow to read {table.name}")
+                raise SubscriptionError(
+                    f"the token does not allow to read {table.name}", hint="tokens={token: tables} of serve"
+                )
         can_be_followed(plan)
         self._discard_dropped(self._engine.step().tables)
         parts = self._parts(plan, private=scope.private or self._scheme is None)

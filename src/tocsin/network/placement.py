@@ -47,17 +47,20 @@ class BrokerPlacement:
     def require_free(self, slots: Index) -> None:
         """Raise an error unless slots are different, none is negative and none is in use."""
         if len(np.unique(slots)) < len(slots) or np.any(np.asarray(slots) < 0):
-            raise UsageError("slots of subscriptions must be different numbers from 0 on")
+            raise UsageError("slots that are negative, or named twice", hint="different numbers from 0 on")
         known = slots[slots < len(self.broker)]
         if np.any(self.broker[known] >= 0):
-            raise UsageError(f"slot {int(known[self.broker[known] >= 0][0])} has a subscription already")
+            slot = int(known[self.broker[known] >= 0][0])
+            raise UsageError(f"slot {slot} has a subscription already", hint="unsubscribe it first")
 
     def require_taken(self, slots: Index) -> None:
         """Raise an error unless slots are different and all are in use."""
         bad = (slots < 0) | (slots >= len(self.broker))
         bad[~bad] = self.broker[slots[~bad]] < 0
         if np.any(bad) or len(np.unique(slots)) < len(slots):
-            raise UsageError("a slot without a subscription, or one that is named twice")
+            raise UsageError(
+                "a slot without a subscription, or named twice", hint="slots that were subscribed"
+            )
 
     def add(self, slots: Index, points: NDArray[np.int64], brokers: Index) -> None:
         """Place subscriptions under free slots."""

@@ -217,7 +217,10 @@ class Station:
         try:
             self._listener = await loop.create_server(lambda: Peer(self), host or None, port, ssl=tls)
         except OSError as error:
-            raise TocsinError(f"cannot listen at {address}: {error.strerror or error}") from None
+            raise TocsinError(
+                f"cannot listen at {address}: {error.strerror or error}",
+                hint="another port; 0 takes a free one",
+            ) from None
         self.start(self._repeat(TICK, lambda: self.send(self.node.tick())))
         self.start(self._repeat(REMIND, lambda: self.send(self.node.remind())))
 

@@ -58,7 +58,10 @@ class SimulateSetting:
         if self.plain and self.plus is None:
             raise UsageError("--plain is a share of the brokers of CN+", hint="--plus 400, or leave it out")
         if self.brokers > self.nodes:
-            raise UsageError(f"{self.brokers:,} brokers in a topology of {self.nodes:,} nodes")
+            raise UsageError(
+                f"{self.brokers:,} brokers in a topology of {self.nodes:,} nodes",
+                hint=f"--nodes {self.brokers} or more",
+            )
 
 
 def make_network(setting: SimulateSetting, work: Workload, past: Regions | None) -> Network:

@@ -36,7 +36,7 @@ def read_ratios(path: Path) -> NDArray[np.float64]:
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if _COLUMN not in (reader.fieldnames or ()):
-            raise UsageError(f"{path} has no column {_COLUMN!r}")
+            raise UsageError(f"{path} has no column {_COLUMN!r}", hint="a CSV file with a line of names")
         found = [float(row[_COLUMN]) for row in reader if row[_COLUMN]]
     return np.array([ratio for ratio in found if ratio > 0])
 
