@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.server.conftest import running
 from tests.server.test_api import define, ok, subscribe
 from tocsin.server.keeper import Settings
+from tocsin.server.log import Log
 
 
 def test_a_slow_reader_ends_with_a_token_and_misses_nothing(server):
@@ -48,6 +51,33 @@ def test_a_token_that_is_too_old_is_answered_with_a_snapshot(tmp_path):
         assert found["reset"] == "too old"
         assert found["contents"] == [{"subscription": id, "rows": [{"k": k} for k in range(1, 60)]}]
         assert ok(server.get("/deltas", params={"since": found["token"]}))["deltas"] == []
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/x-ndjson"])
+def test_deltas_that_are_dropped_while_they_are_read_are_no_gap(server, monkeypatch, accept):
+    define(server, "CREATE TABLE t (k BIGINT, PRIMARY KEY (k))")
+    id = subscribe(server, "SELECT k FROM t WHERE k > 0")
+    token = ok(server.get("/deltas"))["token"]
+    for k in range(1, 6):
+        ok(server.post("/changes/t", json={"k": k}))
+    blocks = Log.blocks
+
+    def one_block_and_no_more(log, after, limit=256):
+        found = blocks(log, after, 1)
+        log.trim_blocks(1)
+        return found
+
+    monkeypatch.setattr(Log, "blocks", one_block_and_no_more)
+    params, wanted = {"since": token}, [{"subscription": id, "rows": [{"k": k} for k in range(1, 6)]}]
+    if accept == "application/json":
+        found = ok(server.get("/deltas", params=params))
+        assert (found["reset"], found["contents"], found["deltas"]) == ("too old", wanted, [])
+        return
+    with server.stream("GET", "/deltas", params=params, headers={"accept": accept}) as answer:
+        lines = answer.iter_lines()
+        while (message := json.loads(next(lines)))["type"] == "deltas":
+            assert message["deltas"][0]["row"] == {"k": 1}
+    assert (message["type"], message["reason"], message["contents"]) == ("snapshot", "too old", wanted)
 
 
 def test_a_backtest_counts_what_would_have_matched(server):

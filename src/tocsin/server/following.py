@@ -124,18 +124,24 @@ async def _opening(
         for message in _snapshot(contents, follower.place, reason):
             yield message
         return
-    while follower.place.position < follower.since:
+    while follower.place.position < (until := follower.since):
         async for message in _missed(hosted, follower):
             yield message
+        if follower.place.position < until:  # deltas were dropped from the log while it was read
+            async for message in _opening(hosted, follower, follower.place, snapshot):
+                yield message
+            return
         if follower.is_full:
             follower.restart()
 
 
 async def _missed(hosted: Hosted, follower: FollowerQueue) -> AsyncIterator[FollowMessage]:
-    """The deltas between the follower's place and its queue, from the log."""
+    """The deltas between the follower's place and its queue, from the log, as far as they are there."""
     until = follower.since
     while follower.place.position < until:
         blocks = await asyncio.to_thread(hosted.core.log.blocks, follower.place.position)
+        if hosted.lost(follower.place) is not None:
+            return
         for block in blocks:
             if block.position <= until:
                 for message in _deltas(follower, block, follower.wanted.of(block)):
@@ -188,6 +194,8 @@ def _joined(messages: Sequence[FollowMessage]) -> bytes:
     deltas, contents, reset, token = list[bytes](), list[bytes](), None, None
     for message in messages:
         found = _POLLED.decode(message.data)
+        if found.reason is not None:
+            deltas.clear()  # the snapshot has what they did
         deltas += map(bytes, found.deltas)
         contents += map(bytes, found.contents)
         reset = found.reason or reset

@@ -168,7 +168,7 @@ class Log:
                     break
                 self._writer.execute("DELETE FROM blocks WHERE position <= ?", (last,))
                 self._set_fact("oldest", str(last + 1))
-            self.oldest = last + 1
+                self.oldest = last + 1  # before the commit: who misses a block sees why
             self.block_bytes -= size
         return self.oldest
 

@@ -18,6 +18,8 @@ from tests.server.deliveries.worker import block, commit
 from tocsin.delivery.signing import new_secret, verify
 from tocsin.errors import TocsinError
 from tocsin.server.deliveries.definitions import DeliveryRule
+from tocsin.server.deliveries.outbox import Outbox
+from tocsin.server.deliveries.planner import Planner
 from tocsin.server.deliveries.service import Deliveries
 from tocsin.server.log import Log
 
@@ -253,3 +255,34 @@ def test_nothing_is_lost_or_doubled_when_the_process_is_killed(tmp_path):
         assert answers[number] in (200, 500)
     found = [delta for deltas in by_id.values() for delta in deltas]
     assert found == [(n, 1 if n % 2 else -1, (n + 1) // 2) for n in range(1, commands + 1)]
+
+
+def test_a_block_that_is_committed_while_none_are_found_is_planned_next(place):
+    """The planner is at the end of the log as it was before it looked for blocks."""
+    with receiver() as (host, _):
+        place.add(f"http://{host}/")
+        place.deliveries.close()
+        late = Late(place.log)
+        outbox = Outbox(place.folder / "deliveries.sqlite")
+        planner = Planner(late, outbox, lambda id: True)
+        planner.step(time.time())
+        assert (planner.position, place.log.position) == (0, 1)
+        assert planner.step(time.time()) == [("d", "")]
+        outbox.close()
+
+
+class Late:
+    """A log to which the first block is added when it is found to have none."""
+
+    def __init__(self, log: Log) -> None:
+        self.epoch, self._log = log.epoch, log
+
+    @property
+    def position(self):
+        return self._log.position
+
+    def blocks(self, after, limit=256):
+        found = self._log.blocks(after, limit)
+        if not found:
+            commit(self._log, block(1, (7, 1, '{"n":1}')))
+        return found

@@ -66,12 +66,13 @@ class Planner:
 
     def step(self, now: float) -> list[tuple[str, str]]:
         """Plan the next blocks and what is due; returns the lanes that have new messages."""
+        end = max(self.position, self._log.position)  # before: blocks may be committed while they are read
         blocks = self._log.blocks(self.position) if self._active else []
         for block in blocks:
             for each in self._active.values():
                 if block.position > each.start and (numbers := each.wanted.of(block)):
                     each.flow.add(_changes(block, numbers))
-        position = blocks[-1].position if blocks else self._log.position
+        position = blocks[-1].position if blocks else end
         changed = self._planned(now, position, touched=bool(blocks))
         if blocks or changed:
             self._outbox.plan(position, changed, now)

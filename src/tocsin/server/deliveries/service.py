@@ -181,7 +181,8 @@ class Deliveries:
                 self._cursor.advance(self._planner.position)
 
     def _rest(self, seconds: float) -> None:
-        due = self._planner.due
+        with self._planning:
+            due = self._planner.due
         if due is not None:
             seconds = min(seconds, max(0.0, due - time.time()))
         with self._news:
