@@ -500,7 +500,10 @@ def chaos(
         typer.Option(help="Changes of the subscriptions per run. Default: half as many as files.", min=0),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Where to keep failed runs.", file_okay=False)
+        Path | None,
+        typer.Option(
+            "--dir", help="Where to keep failed runs. With --server: done runs, to go on.", file_okay=False
+        ),
     ] = None,
     brokers: Annotated[
         int, typer.Option(help="Disturb so many brokers in network namespaces instead (needs root).", min=0)

@@ -160,7 +160,7 @@ def run_broker_chaos(
 def run_server_chaos(
     runs: int, seed: int, folder: Path | None = None, *, say: Callable[[str], object] = print
 ) -> ServerChaosResult:
-    """Kill a server so many times under load."""
-    from tocsin.lab.chaos.servers import ServerChaos
+    """Kill a server so many times under load; what was done in a folder is not done again."""
+    from tocsin.lab.chaos.server_parts import ServerChaosParts
 
-    return ServerChaos(seed, folder, say).run(runs)
+    return ServerChaosParts(runs, seed, folder, say).run()

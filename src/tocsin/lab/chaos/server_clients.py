@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import httpx
@@ -40,11 +40,9 @@ class Worker:
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def rest(self) -> None:
-        """Wait until the step under way is done; `go` is cleared."""
-        while not self._is_idle.wait(0.05):
-            if self.error is not None:
-                raise self.error
+    def rests(self) -> bool:
+        """Whether the step that was under way is done; `go` is cleared."""
+        return self._is_idle.is_set()
 
     def end(self) -> None:
         self._ended.set()
@@ -75,7 +73,7 @@ class Publisher(Worker):
         self.events: list[dict[str, Any]] = []
         self.requests = 0
         self._number, self._random = number, Random(f"{seed} {number}")
-        self._remote = Remote(url, retry=120)
+        self._remote = Remote(url, retry=1e9)
         super().__init__(f"publisher-{number}", go)
 
     def step(self) -> None:
@@ -119,7 +117,7 @@ class Churn(Worker):
         self.model: dict[int, tuple[str, bool]] = {}  # text, whether it is active
         self.requests = 0
         self._random, self._texts = Random(f"{seed} churn"), texts
-        self._remote = Remote(url, retry=120)
+        self._remote = Remote(url, retry=1e9)
         super().__init__("churn", go)
 
     def step(self) -> None:
@@ -196,7 +194,7 @@ class ChaosFollower:
                             break
                 self.resumes += 1
                 self.contents = RemoteContents.load(self.contents.dump())
-                self._ended.wait(0.02)
+                self._ended.wait(0.1)
         except Exception as error:  # noqa: BLE001 - the run reports it
             self.error = error
 
@@ -259,7 +257,8 @@ class Receiver:
 
     def __init__(self) -> None:
         self.messages: dict[str, bytes] = {}
-        self.repeated, self.changed = 0, 0
+        self._events: Counter[tuple[int, int, int]] = Counter()
+        self.repeated, self.changed, self._lock = 0, 0, Lock()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -283,19 +282,21 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self._server.server_port}/hooks"
         Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def events(self) -> Counter[tuple[int, int, int]]:
+    def received(self) -> Counter[tuple[int, int, int]]:
         """Events by subscription, worker and number."""
-        found: Counter[tuple[int, int, int]] = Counter()
-        for body in list(self.messages.values()):
-            for delta in json.loads(body)["data"]["deltas"]:
-                found[delta["subscription"], delta["row"]["worker"], delta["row"]["n"]] += 1
-        return found
+        with self._lock:
+            return self._events.copy()
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
     def _receive(self, id: str, body: bytes) -> None:
-        known = self.messages.setdefault(id, body)
-        self.repeated += known is not body
-        self.changed += known != body
+        with self._lock:
+            known = self.messages.setdefault(id, body)
+            if known is not body:
+                self.repeated += 1
+                self.changed += known != body
+                return
+            for delta in json.loads(body)["data"]["deltas"]:
+                self._events[delta["subscription"], delta["row"]["worker"], delta["row"]["n"]] += 1
