@@ -2,6 +2,7 @@
 
     requests.py     what is sent, how the answer is read; retries; no I/O
     messages.py     messages of a follower, and the stream that they come from; no I/O
+    tries.py        when a request is sent again, and a follower connects again; no I/O
     contents.py     contents = snapshot + deltas, with the token that belongs to them
     client.py       `Remote`: calls that wait
     aio.py          `AsyncRemote`: calls that are awaited

@@ -22,16 +22,15 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any, Self
 
 import httpx
 
-from tocsin.remote.api import Api, headers_of
-from tocsin.remote.client import FOLLOWING, KEPT_HEARTBEAT, SILENCE, no_answer
+from tocsin.remote.api import KEPT_HEARTBEAT, Api
 from tocsin.remote.contents import RemoteContents
 from tocsin.remote.messages import MessageStream, RemoteMessage
-from tocsin.remote.requests import Follow, RemoteRequest, follow_params, problem_of, retry_after
+from tocsin.remote.requests import Follow, RemoteRequest
+from tocsin.remote.tries import Exchange, Following, Tries
 
 __all__ = ["AsyncRemote"]
 
@@ -39,18 +38,9 @@ __all__ = ["AsyncRemote"]
 class AsyncRemote(Api):
     """A server at an address, for one event loop."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 60.0,
-        retry: float = 30.0,
-        **options: Any,
-    ) -> None:
-        base = url.rstrip("/") + "/v1"
-        self._http = httpx.AsyncClient(base_url=base, headers=headers_of(token), timeout=timeout, **options)
-        self._retry = retry
+    @staticmethod
+    def _make(**options: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**options)
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,54 +95,43 @@ class AsyncRemote(Api):
                 self._followed(stream, Follow(subscription, subscriber, heartbeat=KEPT_HEARTBEAT))
             ) as messages:
                 async for message in messages:
-                    if message is None:
-                        contents.advance(stream.token)
-                    else:
-                        contents.receive(message)
+                    contents.take(message, stream.token)
         except Exception as error:  # noqa: BLE001 - whoever waits for the contents receives it
             contents.fail(error)
 
-    async def _do(self, request: RemoteRequest[Any]) -> Any:
-        end, tries = monotonic() + self._retry, 0
+    async def _run(self, exchange: Exchange) -> Any:
+        answer = None
         while True:
             try:
-                answer = await self._http.request(
-                    request.method, request.path, params=request.params, headers=request.headers,
-                    content=request.body,
-                )  # fmt: skip
+                request = exchange.send(answer)
+            except StopIteration as done:
+                return done.value
+            answer = await self._do(request)
+
+    async def _do(self, request: RemoteRequest[Any]) -> Any:
+        tries = Tries(request, self._retry)
+        while True:
+            try:
+                answer = await self._http.request(**tries.request)
             except httpx.TransportError as error:
-                again = request.again or isinstance(error, httpx.ConnectError)
-                wait, problem = retry_after(None, {}, tries, again), no_answer(error)
+                wait = tries.lost(error)
             else:
                 if answer.status_code < 300:
                     return request.read(answer.content)
-                wait = retry_after(answer.status_code, answer.headers, tries, request.again)
-                problem = problem_of(answer.status_code, answer.content, request.sql)
-            if wait is None or monotonic() + wait > end:
-                raise problem
+                wait = tries.failed(answer.status_code, answer.headers, answer.content)
             await asyncio.sleep(wait)
-            tries += 1
 
     async def _followed(
         self, stream: MessageStream, wanted: Follow
     ) -> AsyncGenerator[RemoteMessage | None, None]:
         """Messages, and None where the token went on without one; a lost connection is made again."""
-        tries = 0
+        following = Following(stream, wanted)
         while True:
-            stream.connect()
-            params = follow_params(wanted, stream.token)
-            wait: float | None = None
             with suppress(httpx.TransportError):
-                async with self._http.stream(
-                    "GET", "/deltas", params=params, headers=FOLLOWING, timeout=SILENCE
-                ) as answer:
+                async with self._http.stream(**following.connect()) as answer:
                     if answer.status_code != 200:
-                        wait = retry_after(answer.status_code, answer.headers, tries, True)
-                        if wait is None:
-                            raise problem_of(answer.status_code, await answer.aread(), None)
+                        following.failed(answer.status_code, answer.headers, await answer.aread())
                     else:
                         async for line in answer.aiter_lines():
-                            yield stream.read(line.encode())
-                            tries = 0
-            await asyncio.sleep(wait or retry_after(None, {}, tries, True) or 0.0)
-            tries = 0 if stream.ended == "slow" else tries + 1
+                            yield following.read(line)
+            await asyncio.sleep(following.pause())

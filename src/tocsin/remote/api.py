@@ -1,23 +1,52 @@
-"""The calls of a client, said once for `Remote` and `AsyncRemote`: each is a request.
+"""The calls of a client, said once for `Remote` and `AsyncRemote`: each is a request, or a few in turn.
 
-Results of `_do` are values of a `Remote`, and awaitables of an `AsyncRemote`.
+Results of `_do` and `_run` are values of a `Remote`, and awaitables of an `AsyncRemote`.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 import msgspec
 
 from tocsin.remote.requests import RemoteRequest, publish, simple, subscribe, subscribe_many
+from tocsin.remote.tries import Exchange
 
-__all__ = ["Api", "headers_of"]
+__all__ = ["KEPT_HEARTBEAT", "Api"]
+
+KEPT_HEARTBEAT = 1.0  # seconds after which kept contents learn that a change did not concern them
 
 
-class Api:
-    """Everything but following."""
+class Api(ABC):
+    """Everything but following.
+
+    Requests that may be sent again are, for `retry` seconds, while the server cannot be reached.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retry: float = 30.0,
+        **options: Any,
+    ) -> None:
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._http = self._make(base_url=url.rstrip("/") + "/v1", headers=headers, timeout=timeout, **options)
+        self._retry, self._closed = retry, Event()
+
+    @staticmethod
+    @abstractmethod
+    def _make(**options: Any) -> Any:
+        """A client of httpx."""
+
+    @abstractmethod
+    def _run(self, exchange: Exchange) -> Any:
+        """Do the requests of an exchange in turn; its result."""
 
     @abstractmethod
     def _do(self, request: RemoteRequest[Any]) -> Any:
@@ -90,8 +119,8 @@ class Api:
         return self._do(simple("GET", "/subscriptions", after=after, limit=limit, subscriber=subscriber))
 
     def content(self, id: int) -> Any:
-        """The answer of a subscription now, in order for a top-k."""
-        return self._do(simple("GET", f"/subscriptions/{id}/content", read=_member("rows")))
+        """The answer of a subscription now, in order for a top-k; a long one comes in pages."""
+        return self._run(_content(id))
 
     def explain(self, id: int, row: dict[str, Any], table: str | None = None) -> Any:
         """Why a row is in an answer or not, condition by condition."""
@@ -118,6 +147,13 @@ def _member(name: str) -> Any:
     return read
 
 
-def headers_of(token: str | None) -> dict[str, str]:
-    """The headers of all requests."""
-    return {} if token is None else {"authorization": f"Bearer {token}"}
+def _content(id: int) -> Exchange:
+    """All pages of an answer; they are of one moment."""
+    rows: list[Any] = []
+    after = None
+    while True:
+        page = yield simple("GET", f"/subscriptions/{id}/content", after=after)
+        rows += page["rows"]
+        after = page.get("next")
+        if after is None:
+            return rows

@@ -17,42 +17,28 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, Self
 
 import httpx
 
-from tocsin.remote.api import Api, headers_of
+from tocsin.remote.api import KEPT_HEARTBEAT, Api
 from tocsin.remote.contents import RemoteContents
 from tocsin.remote.messages import MessageStream, RemoteMessage
-from tocsin.remote.requests import Follow, RemoteError, RemoteRequest, follow_params, problem_of, retry_after
+from tocsin.remote.requests import Follow, RemoteError, RemoteRequest
+from tocsin.remote.tries import Exchange, Following, Tries
 
 __all__ = ["Remote"]
 
-SILENCE = 45.0  # seconds without a heartbeat: the connection is lost
 _SAVE_EVERY = 10.0
-KEPT_HEARTBEAT = 1.0  # seconds after which kept contents learn that a change did not concern them
 
 
 class Remote(Api):
-    """A server at an address. Any thread may use it.
+    """A server at an address. Any thread may use it."""
 
-    Requests that may be sent again are, for `retry` seconds, while the server cannot be reached.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 60.0,
-        retry: float = 30.0,
-        **options: Any,
-    ) -> None:
-        base = url.rstrip("/") + "/v1"
-        self._http = httpx.Client(base_url=base, headers=headers_of(token), timeout=timeout, **options)
-        self._retry = retry
-        self._closed = Event()
+    @staticmethod
+    def _make(**options: Any) -> httpx.Client:
+        return httpx.Client(**options)
 
     def __enter__(self) -> Self:
         return self
@@ -100,60 +86,43 @@ class Remote(Api):
             if file is not None:
                 contents.save(file)
 
-    def _do(self, request: RemoteRequest[Any]) -> Any:
-        end, tries = monotonic() + self._retry, 0
+    def _run(self, exchange: Exchange) -> Any:
+        answer = None
         while True:
             try:
-                answer = self._http.request(
-                    request.method, request.path, params=request.params, headers=request.headers,
-                    content=request.body,
-                )  # fmt: skip
+                answer = self._do(exchange.send(answer))
+            except StopIteration as done:
+                return done.value
+
+    def _do(self, request: RemoteRequest[Any]) -> Any:
+        tries = Tries(request, self._retry)
+        while True:
+            try:
+                answer = self._http.request(**tries.request)
             except httpx.TransportError as error:
-                again = request.again or isinstance(error, httpx.ConnectError)
-                wait, problem = retry_after(None, {}, tries, again), no_answer(error)
+                wait = tries.lost(error)
             else:
                 if answer.status_code < 300:
                     return request.read(answer.content)
-                wait = retry_after(answer.status_code, answer.headers, tries, request.again)
-                problem = problem_of(answer.status_code, answer.content, request.sql)
-            if wait is None or monotonic() + wait > end or self._closed.is_set():
-                raise problem
-            sleep(wait)
-            tries += 1
+                wait = tries.failed(answer.status_code, answer.headers, answer.content)
+            if self._closed.wait(wait):
+                raise tries.problem or RemoteError(0, "this client is closed")
 
     def _followed(
         self, stream: MessageStream, wanted: Follow, ended: Event
     ) -> Iterator[RemoteMessage | None]:
         """Messages, and None where the token went on without one; a lost connection is made again."""
-        tries = 0
+        following = Following(stream, wanted)
         while not ended.is_set() and not self._closed.is_set():
-            stream.connect()
-            params = follow_params(wanted, stream.token)
-            wait: float | None = None
-            with suppress(httpx.TransportError), self._http.stream(
-                "GET", "/deltas", params=params, headers=FOLLOWING, timeout=SILENCE
-            ) as answer:  # fmt: skip
+            with suppress(httpx.TransportError), self._http.stream(**following.connect()) as answer:
                 if answer.status_code != 200:
-                    wait = retry_after(answer.status_code, answer.headers, tries, True)
-                    if wait is None:
-                        raise problem_of(answer.status_code, answer.read(), None)
+                    following.failed(answer.status_code, answer.headers, answer.read())
                 else:
                     for line in answer.iter_lines():
                         if ended.is_set():
                             return
-                        yield stream.read(line.encode())
-                        tries = 0
-            ended.wait(wait or retry_after(None, {}, tries, True) or 0.0)
-            tries = 0 if stream.ended == "slow" else tries + 1
-
-
-FOLLOWING = {"accept": "application/x-ndjson"}
-
-
-def no_answer(error: Exception) -> RemoteError:
-    """A connection that was not made, or was lost."""
-    fact = f"the server cannot be reached: {error or type(error).__name__}"
-    return RemoteError(0, fact, hint="is `tocsin serve` running there?")
+                        yield following.read(line)
+            ended.wait(following.pause())
 
 
 def _keep(
@@ -165,10 +134,7 @@ def _keep(
     saved = monotonic()
     try:
         for message in messages:
-            if message is None:
-                contents.advance(stream.token)
-            else:
-                contents.receive(message)
+            contents.take(message, stream.token)
             if file is not None and monotonic() - saved > _SAVE_EVERY:
                 contents.save(file)
                 saved = monotonic()

@@ -55,6 +55,13 @@ class RemoteContents:
             self.token = message.token
             self._changed.notify_all()
 
+    def take(self, message: RemoteMessage | None, token: str | None) -> None:
+        """Apply what a follower gives: a message, or None where its token went on without one."""
+        if message is None:
+            self.advance(token)
+        else:
+            self.receive(message)
+
     def ids(self) -> list[int]:
         """The subscriptions that have had rows."""
         with self._changed:

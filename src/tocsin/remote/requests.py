@@ -173,7 +173,7 @@ def problem_of(status: int, body: bytes, sql: str | None) -> RemoteError:
 
 def retry_after(status: int | None, headers: Mapping[str, str], tries: int, again: bool) -> float | None:
     """Seconds until a request is sent again; None: it is not. No status: the connection was lost."""
-    wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2**tries)
+    wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** min(tries, 20))
     if status is None:
         return wait if again else None
     if status not in (429, 503):

@@ -98,11 +98,16 @@ def _applied(call: EndpointCall, done: Done) -> dict[str, Any]:
 
 
 async def content(call: EndpointCall) -> Any:
-    """The answer of a subscription."""
-    id = call.id
-    rows, position = await call.hosted.read(lambda _: call.hosted.core.applier.content(id))
-    token = call.hosted.core.token(position)
-    body = b'{"subscription":%d,"token":"%b","rows":%b}' % (id, token.encode(), rows_json(rows))
+    """The answer of a subscription, or a page of it."""
+    id, hosted, limit = call.id, call.hosted, call.params["limit"]
+    if call.params["after"] is None:
+        rows, position = await hosted.read(lambda _: hosted.core.applier.content(id))
+        page = hosted.pages.first(id, hosted.core.token(position), rows, limit)
+    else:
+        page = hosted.pages.after(call.params["after"], id, limit)
+    head = msgspec.json.encode({"subscription": id, "token": page.token, "total": page.total})
+    more = b"" if page.next is None else b',"next":%b' % msgspec.json.encode(page.next)
+    body = b'%b%b,"rows":%b}' % (head[:-1], more, await asyncio.to_thread(rows_json, page.rows))
     return Response(body, media_type="application/json")
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tocsin.engine import Engine
 from tocsin.model.delta import Deltas
+from tocsin.server.answer_pages import AnswerPages
 from tocsin.server.blocks import Block
 from tocsin.server.commands import Command
 from tocsin.server.core import Core, Done, Task
@@ -52,6 +53,7 @@ class Hosted:
         self.core = Core(folder, on_group=self._on_group, **options)
         self.hub = Hub(self.core.epoch, self.core.position)
         self.keys = IdempotencyKeys()
+        self.pages = AnswerPages()
         self.deliveries = Deliveries(self.core.log, folder, self._has_content)
 
     async def do(self, command: Command, key: tuple[str, bytes] | None = None) -> Done:

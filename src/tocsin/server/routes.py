@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tocsin.server import drafts, handlers, streaming, subscribing, types
+from tocsin.server.answer_pages import MOST_ROWS
 from tocsin.server.deliveries.routes import DELIVERY_ENDPOINTS
 from tocsin.server.endpoints import ID, Endpoint, Param
 from tocsin.server.intake import ARROW
@@ -104,9 +105,12 @@ ENDPOINTS = (
              {JSON: types.Ids}, types.Token, problems=(404,)),
     Endpoint("POST", _S + "/resume", subscribing.resume_many, Scope.SUBSCRIBE, "Resume several", (),
              {JSON: types.Ids}, types.Token, problems=(404,)),
-    Endpoint("GET", _S + "/{id}/content", handlers.content, Scope.READ, "The answer now", (ID,),
+    Endpoint("GET", _S + "/{id}/content", handlers.content, Scope.READ, "The answer now",
+             (ID, Param("limit", int, "At most so many rows.", MOST_ROWS, 1, 1_000_000),
+              Param("after", str, "`next` of the page before.", max_length=40)),
              answer=types.Content, problems=(404,),
-             description="Rows in order for a top-k. The token resumes after this content."),
+             description="Rows in order for a top-k. The token resumes after this content. A longer answer "
+             "comes in pages, all of one moment: `next` is the `after` of the next one."),
     Endpoint("GET", _S + "/{id}/explain", subscribing.explain_text, Scope.READ, "Why a row matches or not",
              (ID, Param("row", str, "The row as a JSON object; a long one by POST.", "{}", max_length=4000),
               Param("table", str, "The row's table, if several have its columns.", max_length=200)),

@@ -165,11 +165,13 @@ class Page(Struct):
 
 
 class Content(Struct):
-    """The answer of a subscription now."""
+    """The answer of a subscription now, or a page of it: `next` asks for the one after."""
 
     subscription: int
     rows: list[Object]
     token: ResumeToken
+    total: int
+    next: str | UnsetType = UNSET
 
 
 class Row(Struct, forbid_unknown_fields=True):

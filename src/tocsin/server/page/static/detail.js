@@ -6,7 +6,7 @@ import { costText, countText, h, later, messageLine, numberText, rowsTable, time
 import { coloured } from "./editor.js";
 import { Feed } from "./feed.js";
 
-const SHOWN = 200, LEAVING = 2500; // rows; milliseconds
+const SHOWN = 200, COMPARED = 5000, LEAVING = 2500; // rows, rows, milliseconds
 
 export function detailPlace(id) {
   const content = new Content(id), feed = new Feed({ subscription: id });
@@ -45,6 +45,7 @@ class Content {
   constructor(id) {
     this.id = id;
     this.rows = null;
+    this.total = 0;
     this.table = h("div", { class: "scroll", id: "content" });
     this.count = h("span", { class: "soft small", role: "status" });
     this.element = h("section", { class: "card" }, h("div", { class: "row" }, h("h2", {}, "Content"), this.count), this.table);
@@ -56,15 +57,16 @@ class Content {
 
   async load() {
     try {
-      const found = (await get(`/subscriptions/${this.id}/content`)).rows;
-      const before = this.rows;
+      const { rows: found, total } = await get(`/subscriptions/${this.id}/content?limit=${COMPARED}`);
+      const before = total <= COMPARED && this.total <= COMPARED ? this.rows : null; // of longer ones the first rows only
       this.rows = found;
+      this.total = total;
       this.paint(found, before === null ? [] : difference(before, found), before === null ? null : difference(found, before));
     } catch (problem) { this.table.replaceChildren(h("p", { class: "soft" }, problem.message)); }
   }
 
   paint(rows, left, entered = []) {
-    this.count.textContent = rows.length > SHOWN ? `${numberText(rows.length)} rows, the first ${SHOWN}` : countText(rows.length, "row");
+    this.count.textContent = this.total > SHOWN ? `${numberText(this.total)} rows, the first ${SHOWN}` : countText(this.total, "row");
     const fresh = new Set(entered ?? []);
     const shown = [...rows.slice(0, SHOWN), ...left.slice(0, SHOWN)];
     const gone = new Set(left);

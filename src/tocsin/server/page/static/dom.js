@@ -77,5 +77,6 @@ export function messageLine() {
 export function problemText(problem) {
   const place = problem.place ? `line ${problem.place.line}, column ${problem.place.column}: ` : "";
   const rows = (problem.rows ?? []).filter((one) => one.reason !== problem.message).slice(0, 3).map((one) => ` · row ${one.row + 1}: ${one.reason}`).join("");
-  return `${place}${problem.message}${rows}${problem.hint ? ` — ${problem.hint}` : ""}`;
+  const message = problem.message.replace(/^row (\d+): /, (_, row) => `row ${Number(row) + 1}: `); // the API counts from 0
+  return `${place}${message}${rows}${problem.hint ? ` — ${problem.hint}` : ""}`;
 }

@@ -19,7 +19,7 @@ export function listPlace() {
     try {
       const found = await get(`/subscriptions?${asked}`);
       next = found.next;
-      body.replaceChildren(...found.subscriptions.map(line));
+      body.replaceChildren(...(found.subscriptions.length ? found.subscriptions.map(line) : [nothing(found.total)]));
       count.textContent = `${countText(found.total, "subscription")}, page ${kept.pages.length}${kept.sort === "id" ? "" : "; those that have fired"}`;
       forth.disabled = next === null;
       back.disabled = kept.pages.length === 1;
@@ -45,6 +45,11 @@ export function listPlace() {
   load();
   const timer = setInterval(() => { if (!document.hidden && !body.contains(document.activeElement)) load(); }, EVERY);
   return { element, end: () => clearInterval(timer) };
+}
+
+function nothing(total) {
+  const words = total ? ["none of them has fired yet"] : kept.subscriber ? ["this subscriber has none"] : ["none yet: write one under ", h("a", { href: "#/query" }, "Query")];
+  return h("tr", {}, h("td", { class: "soft", colspan: 8 }, words));
 }
 
 function line(one) {

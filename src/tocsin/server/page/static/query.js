@@ -59,7 +59,7 @@ class QueryPlace {
   }
 
   past() {
-    this.found = h("div", { id: "past" });
+    this.found = h("div", { id: "past" }, h("p", { class: "soft small" }, "The events that the stream keeps (CREATE STREAM … RETAIN '1 hour') are replayed; nothing is registered."));
     return h("section", { class: "card" }, h("h2", {}, "Backtest"),
       h("div", { class: "row" }, h("button", { type: "button", id: "backtest", onclick: () => this.backtest() }, "Replay what the stream retains"),
         h("span", { class: "push" }), copyButton(() => ({ method: "POST", path: "/backtest", body: { sql: this.editor.text }, call: `remote.backtest(${python(this.editor.text)})` }))), this.found);
