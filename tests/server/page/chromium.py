@@ -20,6 +20,7 @@ FLAGS = (
     "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars "
     "--no-zygote --no-proxy-server --force-color-profile=srgb --remote-debugging-port=0"
 ).split()
+PATIENCE = 90.0  # seconds, on a slow machine
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell")
 _KEYS = {
     "Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), "ArrowDown": (40, ""), "ArrowUp": (38, ""),
@@ -49,7 +50,7 @@ class Page:
         self._number += 1
         self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
-            message = json.loads(self._socket.recv(timeout=60))
+            message = json.loads(self._socket.recv(timeout=PATIENCE))
             if message.get("id") == self._number:
                 assert "error" not in message, message["error"]
                 return message["result"]
@@ -70,7 +71,7 @@ class Page:
         assert "exceptionDetails" not in found, (script, found["exceptionDetails"])
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 20) -> Any:
+    def wait(self, script: str, seconds: float = PATIENCE) -> Any:
         """Wait until an expression is true."""
         end = monotonic() + seconds
         while not (found := self.evaluate(script)):
@@ -87,7 +88,7 @@ class Page:
         """The visible text of an element; empty without one."""
         return self.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
 
-    def see(self, selector: str, text: str = "", seconds: float = 20) -> str:
+    def see(self, selector: str, text: str = "", seconds: float = PATIENCE) -> str:
         """Wait until an element is visible and has a text."""
         self.wait(
             f"[...document.querySelectorAll({json.dumps(selector)})].some(e => e.checkVisibility() && "
@@ -95,6 +96,21 @@ class Page:
             seconds,
         )
         return self.text(selector)
+
+    def watch(self, *selectors: str) -> None:
+        """Remember from now on what elements say, also those that are there for a moment only."""
+        self.evaluate(
+            "(selectors => { window.seen?.observer.disconnect(); const texts = {}; const look = () => { "
+            "for (const s of selectors) for (const e of document.querySelectorAll(s)) "
+            "(texts[s] ??= new Set()).add(e.innerText); }; const observer = new MutationObserver(look); "
+            "observer.observe(document.body, { subtree: true, childList: true, attributes: true }); "
+            f"window.seen = {{ texts, observer }}; look(); }})({json.dumps(selectors)})"
+        )
+
+    def has_seen(self, selector: str, text: str) -> None:
+        """Wait until an element that is watched has had a text."""
+        texts = f"[...(window.seen.texts[{json.dumps(selector)}] ?? [])]"
+        self.wait(f"{texts}.some(t => t.includes({json.dumps(text)}))")
 
     def click(self, selector: str, text: str = "") -> None:
         """Click at the middle of the first visible element with a text."""
@@ -165,7 +181,7 @@ def _address(file: Path, process: subprocess.Popen[bytes]) -> str:
     """Where the first tab listens."""
     import httpx
 
-    end = monotonic() + 60
+    end = monotonic() + PATIENCE
     while not (file.exists() and file.read_text().count("\n")):
         assert process.poll() is None and monotonic() < end, "Chromium does not start"
         sleep(0.05)
