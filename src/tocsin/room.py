@@ -32,7 +32,7 @@ from tocsin.predicate.plain import PlainFilter
 from tocsin.store.plans import FlatPlans, PlanTable
 from tocsin.store.step import Step
 
-__all__ = ["Room", "ScanRoom", "overriding"]
+__all__ = ["FilterRoom", "Room", "ScanRoom", "overriding"]
 
 
 class Room(ABC):
@@ -100,12 +100,6 @@ class Room(ABC):
 
     def check_answers(self, slots: Index, plans: Sequence[Plan] | FlatPlans, step: Step) -> None:  # noqa: B027
         """Raise a SumOverflow if a registered answer cannot be represented over the database as it is."""
-
-    def backfill(
-        self, slots: Index, plans: Sequence[Plan] | FlatPlans, past: Sequence[tuple[Index, Rows]]
-    ) -> Deltas:
-        """The past events, (seq, rows) by batch, that plans registered under these slots select, as +1."""
-        raise NotImplementedError(f"the {self.name} room reads no streams, so it has nothing to backfill")
 
     def explain(self, plan: Plan, place: int, slot: int, step: Step) -> tuple[bool, tuple[str, ...]]:
         """Whether the row in `slot` of the plan's table at `place` is in the answer, and notes why.
@@ -177,6 +171,16 @@ class Room(ABC):
 def overriding(method: str, rooms: Sequence[Room]) -> list[Room]:
     """The rooms that define an optional method; calling it of the others would change nothing."""
     return [room for room in rooms if getattr(type(room), method) is not getattr(Room, method)]
+
+
+class FilterRoom(Room):
+    """A room of filters, which select among past events as among new ones."""
+
+    @abstractmethod
+    def backfill(
+        self, slots: Index, plans: Sequence[Plan] | FlatPlans, past: Sequence[tuple[Index, Rows]]
+    ) -> Deltas:
+        """The past events, (seq, rows) by batch, that plans registered under these slots select, as +1."""
 
 
 class ScanRoom(Room):

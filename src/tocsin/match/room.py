@@ -35,7 +35,7 @@ from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.evaluate import Facts
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.plain import PlainFilter, PlainTemplate
-from tocsin.room import Room
+from tocsin.room import FilterRoom
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
 
@@ -58,7 +58,7 @@ class _Filters(NamedTuple):
     filters: Any  # FlatFilters, or DeferredFilters
 
 
-class MatchRoom(Room):
+class MatchRoom(FilterRoom):
     """All filters; `make_index` makes the matching index of a relation.
 
     Filters come by the million, so the room keeps no plans: `plan_of` finds the plan of a slot.

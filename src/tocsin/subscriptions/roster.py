@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.schema import Stream, Type, quote
 from tocsin.predicate.plain import PlainFilter, PlainTemplate
-from tocsin.room import Room, overriding
+from tocsin.room import FilterRoom, Room, overriding
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
@@ -455,7 +455,7 @@ class Roster:
 
     def _backfill(self, room: Room, query: Query, slots: Index, plans: Sequence[Plan] | FlatPlans) -> None:
         past = self._database.retained(query.tables[0].name, self.now())
-        found = room.backfill(slots, plans, past)
+        found = cast(FilterRoom, room).backfill(slots, plans, past)  # `_check_backfill` admits filters alone
         named = found.ordered().named(self.registry.ids, self.registry.subscribers)
         self.pending.append((None, named))
 

@@ -6,6 +6,7 @@ rules ─► RuleLanguage ─► Condition ─► normal form ─► one set of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from threading import RLock
 from typing import Any, NamedTuple
@@ -105,18 +106,20 @@ def normal_form(rule: Condition) -> tuple[Condition, NormalForm] | Refusal:
         return Refusal(rule.rule, "", "", error.fact)
 
 
-class RuleMethods:
+class RuleMethods(ABC):
     """Part of `Engine`."""
 
     _lock: RLock
     _database: Database
     _registry: Registry
 
+    @abstractmethod
     def _enter(self, load: Load, backfill: bool) -> Index:
-        raise NotImplementedError
+        """Register what is loaded, all or none."""
 
+    @abstractmethod
     def subscribe_texts(self, texts: Sequence[str]) -> Index:
-        raise NotImplementedError
+        """Register texts, all or none."""
 
     def subscribe_rules(
         self,
