@@ -2,7 +2,7 @@
 
     python bench/log_stores.py [FOLDER]
 
-Each commit has a group of records (120 bytes) and of deltas (200 bytes). Median, p90 and p99 in ms.
+Each commit has a group of records (120 bytes) and of deltas (200 bytes). Stores take turns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-COMMITS = 400
+COMMITS, ROUNDS = 200, 6
 GROUPS = (1, 8, 64)
 BODY, BLOCK = os.urandom(120), os.urandom(200)
 
@@ -69,24 +70,38 @@ def plain_file(folder: Path, group: int) -> Callable[[int], None]:
 
 
 def main(where: str | None) -> None:
-    """Print a line for each store and size of groups."""
-    for store in (sqlite, lmdb, plain_file):
-        for group in GROUPS:
-            with tempfile.TemporaryDirectory(dir=where) as folder:
-                try:
-                    commit = store(Path(folder), group)
-                except ModuleNotFoundError as error:
-                    print(f"{store.__name__:12}{error}")
-                    break
-                taken = np.zeros(COMMITS)
-                for number in range(COMMITS):
-                    start = time.perf_counter()
-                    commit(number * group)
-                    taken[number] = time.perf_counter() - start
-            quantiles = 1000 * np.quantile(taken, [0.5, 0.9, 0.99])
+    """Print a line for each store and size of groups; stores take turns, so that the disk is fair to them."""
+    stores = [sqlite, lmdb, plain_file]
+    try:
+        import lmdb as _  # noqa: F401
+    except ModuleNotFoundError:
+        stores.remove(lmdb)
+        print("lmdb is not installed: pip install lmdb")
+    print(f"{'store':12}{'group':>5}{'p50':>9}{'p90':>9}{'p99':>9}   ms; p50 of each round")
+    for group in GROUPS:
+        taken: dict[str, list[Any]] = {store.__name__: [] for store in stores}
+        for _round in range(ROUNDS):
+            for store in stores:
+                taken[store.__name__].append(_measured(store, group, where))
+        for name, rounds in taken.items():
+            quantiles = 1000 * np.quantile(np.concatenate(rounds), [0.5, 0.9, 0.99])
+            medians = " ".join(f"{1000 * np.median(one):.2f}" for one in rounds)
             print(
-                f"{store.__name__:12}{group:4}" + "".join(f"{value:9.2f}" for value in quantiles), flush=True
+                f"{name:12}{group:5}" + "".join(f"{value:9.2f}" for value in quantiles),
+                f"  {medians}",
+                flush=True,
             )
+
+
+def _measured(store: Callable[[Path, int], Callable[[int], None]], group: int, where: str | None) -> Any:
+    """Seconds of each commit into a new folder."""
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        commit, taken = store(Path(folder), group), np.zeros(COMMITS)
+        for number in range(COMMITS):
+            start = time.perf_counter()
+            commit(number * group)
+            taken[number] = time.perf_counter() - start
+        return taken
 
 
 if __name__ == "__main__":

@@ -191,8 +191,8 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     failed = run(jobs, options)
     found = verdicts(options.out)
-    write_pages(options.out, found, failed)
-    print(table(found))
+    write_pages(options, found, failed)
+    print(table(found, options.scale))
     counts = {
         word: sum(one.word == word for one in found) for word in ("holds", "does not hold", "not measured")
     }
@@ -226,18 +226,20 @@ def run(jobs: Sequence[Job], options: argparse.Namespace) -> list[str]:
     return failed
 
 
-def table(found: Sequence[Verdict]) -> str:
+def table(found: Sequence[Verdict], scale: float) -> str:
     """The closing table, as Markdown."""
+    small = f": at {scale:g} of the paper's sizes" if scale < 1 else ""
     lines = ["| paper | figure | published | measured | |", "| --- | --- | --- | --- | --- |"]
     for one in found:
-        why = f": {one.why}" if one.why else ""
+        why = f": {one.why}" if one.why else small if one.word == "does not hold" else ""
         lines.append(f"| {one.paper} | {one.figure} | {one.published} | {one.measured} | {one.word}{why} |")
     return "\n".join(lines)
 
 
-def write_pages(out: Path, found: Sequence[Verdict], failed: Sequence[str]) -> None:
+def write_pages(options: argparse.Namespace, found: Sequence[Verdict], failed: Sequence[str]) -> None:
     """`claims.md`, `claims.json`, and `index.md` with all pictures."""
-    (out / "claims.md").write_text(f"# Every claim: {out.name}\n\n{table(found)}\n", encoding="utf-8")
+    out, lines = options.out, table(found, options.scale)
+    (out / "claims.md").write_text(f"# Every claim: {out.name}\n\n{lines}\n", encoding="utf-8")
     (out / "claims.json").write_text(json.dumps([asdict(one) for one in found], indent=1), encoding="utf-8")
     pictures = "\n".join(f"## {path.stem}\n\n![]({path.name})\n" for path in sorted(out.glob("*.png")))
     missing = f"Failed: {', '.join(failed)}.\n\n" if failed else ""

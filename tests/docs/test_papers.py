@@ -30,7 +30,7 @@ def test_every_claim_has_a_verdict_and_those_that_miss_have_a_reason(papers, tmp
     assert len(found) > 50 and {one.paper for one in found} >= {"F01", "J08", "K12", "O14", "T07 4", "T07 5"}
     assert {one.word for one in found} == {"holds", "does not hold"}
     assert all(one.why for one in found if one.word != "holds")
-    assert papers.table(found).count("\n") == len(found) + 1
+    assert papers.table(found, 1.0).count("\n") == len(found) + 1
 
 
 def test_claims_without_results_are_not_measured(papers, tmp_path):

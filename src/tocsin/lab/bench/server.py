@@ -5,6 +5,7 @@
     single      so many changes per second, one per request; the time until the follower has the delta
     batch       requests of many events, as fast as they are acknowledged
     listeners   many open SSE followers, each of a subscriber; resident memory of the server meanwhile
+    restart     seconds until it answers again, after it was killed and after it was stopped
 
 Subscriptions are `user = ? AND ms > ?` over one stream. Which event matches which is known; before a figure
 is returned, every delta that the follower received is compared with it.
@@ -38,7 +39,7 @@ from tocsin.remote import Remote, RemoteError
 
 __all__ = ["PARTS", "ServerBenchResult", "ServerBenchSetting", "measure_server", "show_server"]
 
-PARTS = ("single", "batch", "listeners")
+PARTS = ("single", "batch", "listeners", "restart")
 HOST = "127.0.0.1"
 TEMPLATE = "SELECT n FROM hits WHERE user = :user AND ms > :ms"
 _NUMBER = re.compile(rb'"n":(\d+)')
@@ -65,10 +66,10 @@ class ServerBenchResult:
 
     setting: ServerBenchSetting
     load_seconds: float = 0.0
-    restart_seconds: float | None = None
     single: dict[str, Any] = field(default_factory=dict)
     batch: dict[str, Any] = field(default_factory=dict)
     listeners: dict[str, Any] = field(default_factory=dict)
+    restart: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -206,9 +207,6 @@ def measure_server(
             for part in parts or PARTS:
                 say(part)
                 setattr(result, part, asyncio.run(_MEASURES[part](server, workload)))
-            server.stop(kill=True)
-            say("restart")
-            result.restart_seconds = server.start()
         finally:
             server.stop(kill=True)
     return result
@@ -417,7 +415,31 @@ async def _listeners(server: ServerProcess, workload: ServerWorkload) -> dict[st
     }
 
 
-_MEASURES = {"single": _single, "batch": _batch, "listeners": _listeners}
+# -- restart -----------------------------------------------------------------------------------------
+
+
+async def _restart(server: ServerProcess, workload: ServerWorkload) -> dict[str, Any]:
+    """Killed as it is, then stopped in order; each time its subscriptions must answer as before."""
+    found: dict[str, Any] = {"subscriptions": workload.setting.subscriptions}
+    for kind in ("killed", "stopped"):
+        begin = time.perf_counter()
+        server.stop(kill=kind == "killed")
+        if kind == "stopped":
+            found["seconds_to_stop"] = round(time.perf_counter() - begin, 2)
+        found[f"seconds_{kind}"] = round(server.start(), 2)
+        found[f"cpu_seconds_{kind}"] = round(server.seconds(), 2)
+        with Remote(server.url, timeout=600) as remote:
+            total = remote.subscriptions(limit=1)["total"]
+        if total != workload.setting.subscriptions:
+            raise TocsinError(f"{total:,} subscriptions are there after it was {kind}")
+        columns = workload.columns(1000, 0.5)
+        async with _following(server.port, int(columns["n"][0]), 1000) as received, Http(server.port) as http:
+            await http.post("/v1/changes/hits", _ndjson(columns), "application/x-ndjson")
+            await _all_received(received, columns["user"] < workload.setting.subscriptions)
+    return {**found, "resident_mb": server.resident() >> 20, "checked": True}
+
+
+_MEASURES = {"single": _single, "batch": _batch, "listeners": _listeners, "restart": _restart}
 
 
 # -- output ------------------------------------------------------------------------------------------
@@ -429,7 +451,6 @@ def show_server(result: ServerBenchResult, console: Console) -> None:
     for part in PARTS:
         for name, value in _flat(getattr(result, part)):
             table.add_row(part, name, str(value))
-    table.add_row("restart", "seconds", f"{result.restart_seconds or 0:.1f}")
     console.print(table)
 
 

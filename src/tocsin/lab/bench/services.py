@@ -110,7 +110,8 @@ def _bench_scale(
 def bench_server(
     context: typer.Context,
     part: Annotated[
-        list[str] | None, typer.Option(help="single, batch or listeners; may be repeated. Default: all.")
+        list[str] | None,
+        typer.Option(help="single, batch, listeners or restart; may be repeated. Default: all."),
     ] = None,
     subscriptions: Annotated[int, typer.Option(help="Subscriptions.", min=1)] = 100_000,
     rate: Annotated[int, typer.Option(help="single: changes per second, one per request.", min=1)] = 2000,
@@ -128,6 +129,7 @@ def bench_server(
       tocsin bench server                                     all parts, 100,000 subscriptions
       tocsin bench server --part single --rate 1000 --json
       tocsin bench server --part listeners --listen-seconds 1800
+      tocsin bench server --part restart --subscriptions 1000000
 
     Every delta that a follower receives is compared with what it must receive.
     """
