@@ -34,7 +34,7 @@ COMMANDS = {
         "workload": "all",
         "subscriptions": "100000,1000000",
         "seeds": "0,1,2,3,4",
-        "events": 300,
+        "events": 1000,
     },
     show_sweep: {"workload": "all", "subscriptions": "100000", "events": 200},
     show_cnplus: {"workload": "all", "part": "all", "events": 20_000, "few": 2000},

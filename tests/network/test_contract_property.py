@@ -112,7 +112,7 @@ def test_bad_input_changes_nothing(made: type[Network]) -> None:
 
 @by_name("made", NETWORKS)
 @by_name("scheme_of", SCHEMES)
-@settings(max_examples=3)
+@settings(max_examples=settings().max_examples if settings().max_examples >= 500 else 3)
 @given(seed=st.integers(0, 2**32))
 def test_property_schemes_over_networks(made: type[Network], scheme_of: type[Scheme], seed: int) -> None:
     """A subscription receives the messages whose regions hold its point, whatever the scheme."""
