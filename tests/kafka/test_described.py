@@ -9,8 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from tests.kafka.broker import CONNECTOR_JARS, NotReachable, broker, fetched
 from tests.kafka.test_topics import command, kill_after_two_batches
 from tests.spark.test_messages import compare
 from tests.spark.workload import JOINS, Embedded, World
-from tocsin.model.json_rows import row_json
 from tocsin.network.connect import connect
 from tocsin.spark.messages import MessageReader
 from tocsin.spark.serving import serve_sink
@@ -85,26 +82,23 @@ def through_a_broker(folder, address, jars, port, world, embedded) -> None:
     try:
         with connect(f"127.0.0.1:{own}") as connection:
             followed = {number: connection.subscribe(sql) for number, sql, _ in JOINS[:6]}
-            wait_for_contents(followed, embedded)
+            wait_until_equal(followed, embedded)
             process.kill()
             process.wait()
             send_changes(address, world, embedded, 60)
             run_pipeline(folder, address, jars)
             process.stderr.close()
             process, _ = started(*up, f"127.0.0.1:{own}")
-            wait_for_contents(followed, embedded)
+            wait_until_equal(followed, embedded)
     finally:
         process.kill()
         process.wait()
         process.stderr.close()
 
 
-def wait_for_contents(followed, embedded) -> None:
-    until = time.monotonic() + 60
+def wait_until_equal(followed, embedded) -> None:
     for number, subscription in followed.items():
-        while (mine := Counter(map(row_json, subscription.content()))) != embedded.answer(number):
-            assert time.monotonic() < until, (number, mine, embedded.answer(number))
-            time.sleep(0.05)
+        embedded.wait_until_equal(number, subscription)
 
 
 def new_reader() -> MessageReader:

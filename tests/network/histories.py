@@ -21,6 +21,15 @@ def bag(rows) -> Counter:
     return Counter(repr(sorted(row.items())) for row in rows)
 
 
+def equal(engine: Engine, subscriptions) -> None:
+    """Wait for the last seq; the answers are those of the engine."""
+    for subscription in subscriptions:
+        subscription.wait(engine.last_seq)
+        wanted = engine.subscribe(subscription.sql)
+        assert bag(subscription.content()) == bag(engine.content(wanted)), subscription.sql
+        engine.unsubscribe(wanted)
+
+
 def mine(rng: random.Random) -> str:
     """A condition on r."""
     low = rng.randint(0, 6)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.network.histories import SHAPES, TABLES, bag, change
+from tests.network.histories import SHAPES, TABLES, bag, change, equal
 from tests.network.test_described import Linked
 from tocsin.engine import Engine
 from tocsin.errors import CatalogError, SubscriptionError, TocsinError
@@ -24,14 +24,6 @@ def engine():
     made = Engine()
     made.execute(TABLES)
     return made
-
-
-def equal(engine: Engine, followed) -> None:
-    for one in followed:
-        one.wait(engine.last_seq)
-        wanted = engine.subscribe(one.sql)
-        assert bag(one.content()) == bag(engine.content(wanted)), one.sql
-        engine.unsubscribe(wanted)
 
 
 def test_all_shapes_through_a_broker_that_is_cut(engine) -> None:

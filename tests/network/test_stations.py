@@ -14,7 +14,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tests.network.histories import TABLES, bag, change
+from tests.network.histories import TABLES, change, equal
 from tocsin.engine import Engine
 from tocsin.errors import CatalogError, SubscriptionError, TocsinError, UsageError
 from tocsin.network.connect import connect
@@ -86,15 +86,6 @@ def brokers():
     made = Brokers()
     yield made
     made.close()
-
-
-def equal(engine: Engine, subscriptions) -> None:
-    """Wait for the last seq; the answers are those of the engine."""
-    for subscription in subscriptions:
-        subscription.wait(engine.last_seq)
-        wanted = engine.subscribe(subscription.sql)
-        assert bag(subscription.content()) == bag(engine.content(wanted)), subscription.sql
-        engine.unsubscribe(wanted)
 
 
 def test_a_client_has_the_answers_of_the_server(engine) -> None:

@@ -66,12 +66,6 @@ def test_clients_follow_a_pipeline_through_its_folder(tmp_path, through):
         write(run, folder)
         return world.seq
 
-    def wait_for(subscription, number) -> None:
-        until = time.monotonic() + 40
-        while (mine := Counter(map(row_json, subscription.content()))) != embedded.answer(number):
-            assert time.monotonic() < until, (number, mine, embedded.answer(number))
-            time.sleep(0.05)
-
     batch()
     with (
         serve_sink(folder, "127.0.0.1:0", state_dir=tmp_path) as server,
@@ -82,15 +76,15 @@ def test_clients_follow_a_pipeline_through_its_folder(tmp_path, through):
         for _ in range(2):
             batch()
             for number, subscription in followed.items():
-                wait_for(subscription, number)
+                embedded.wait_until_equal(number, subscription)
         with pytest.raises(SubscriptionError, match="no subscription with this text"):
             connection.subscribe("SELECT * FROM stocks JOIN reviews USING (symbol) WHERE per = 77")
         Versions(run.paths.versions).change(remove=[2], add=[(6, JOINS[5][1])])
         embedded.engine.unsubscribe(2)
         embedded.subscribe(6, JOINS[5][1], "f")
         batch()
-        wait_for(followed[1], 1)
-        wait_for(connection.subscribe(JOINS[5][1]), 6)
+        embedded.wait_until_equal(1, followed[1])
+        embedded.wait_until_equal(6, connection.subscribe(JOINS[5][1]))
         with pytest.raises(SubscriptionError, match="no subscription with this text"):
             connection.subscribe(JOINS[1][1])
 

@@ -6,8 +6,7 @@ The topic is one of librdkafka's own brokers; `tests/kafka` runs a real one, wit
 from __future__ import annotations
 
 import random
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,6 @@ from tests.spark.simulated import Simulated
 from tests.spark.test_messages import OTHERS, compare
 from tests.spark.workload import DDL, JOINS, Embedded, World
 from tocsin.errors import TocsinError
-from tocsin.model.json_rows import row_json
 from tocsin.network.connect import connect
 from tocsin.spark.messages import MessageReader
 from tocsin.spark.serving import serve_sink
@@ -106,12 +104,6 @@ def test_clients_follow_a_pipeline_through_its_topic(tmp_path):
         Embedded(JOINS[:3]),
     )
 
-    def wait_for(subscription, number) -> None:
-        until = time.monotonic() + 40
-        while (mine := Counter(map(row_json, subscription.content()))) != embedded.answer(number):
-            assert time.monotonic() < until, (number, mine, embedded.answer(number))
-            time.sleep(0.05)
-
     with brokers() as cluster:
 
         def batch() -> None:
@@ -126,14 +118,14 @@ def test_clients_follow_a_pipeline_through_its_topic(tmp_path):
             serve_sink(Topic("messages", cluster.address), "127.0.0.1:0", state_dir=tmp_path) as server,
             connect(f"127.0.0.1:{server.port}") as connection,
         ):
-            followed = deque(
-                (connection.subscribe(sql), number) for number, sql, _ in JOINS[:2]
-            )  # from messages of the past
+            followed = {
+                number: connection.subscribe(sql) for number, sql, _ in JOINS[:2]
+            }  # from past messages
             batch()
-            followed.append((connection.subscribe(JOINS[2][1]), JOINS[2][0]))
+            followed[JOINS[2][0]] = connection.subscribe(JOINS[2][1])
             batch()
-            for subscription, number in followed:
-                wait_for(subscription, number)
+            for number, subscription in followed.items():
+                embedded.wait_until_equal(number, subscription)
 
 
 def test_what_is_missing_is_said(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -197,6 +198,13 @@ class Embedded:
         query, tables = self.engine.query(number), [r for r in self.engine.schemas() if r.key]
         database = {table.name: self.engine.rows(table.name).to_pylist() for table in tables}
         return Counter(map(row_json, evaluate(query, database, {table.name: table.key for table in tables})))
+
+    def wait_until_equal(self, number: int, subscription: Any, seconds: float = 40) -> None:
+        """Wait until a client over the network has the answer."""
+        until = time.monotonic() + seconds
+        while (mine := Counter(map(row_json, subscription.content()))) != self.answer(number):
+            assert time.monotonic() < until, (number, mine, self.answer(number))
+            time.sleep(0.05)
 
     def _emit(self, deltas: Any) -> None:
         self.emitted.update(emitted(deltas.to_arrow(rows=True).to_pylist()))
