@@ -226,9 +226,6 @@ class GroupTotals:
         rows = MeasureChange(blank, none, self.rows[groups], there)
         return Touched(groups, blank, none, there, rows, measures)
 
-    def key_vector(self, key: Column, groups: Index) -> Vector:
-        return self.directory.keys(groups)[self.keys.index(key)]
-
     def vector(self, aggregate: Aggregate, codes: Index, valid: Mask) -> Vector:
         """The values of a measure that have some codes."""
         if aggregate.function in _IN_ORDER:

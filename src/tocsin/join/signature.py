@@ -52,11 +52,6 @@ class KeySpec(NamedTuple):
     types: tuple[Type, ...]
     rounded: bool = False
 
-    @property
-    def numbering(self) -> Numbering | None:
-        """The dictionary that numbers such keys: texts, and keys of several columns; None for the others."""
-        return self.types if len(self.types) > 1 or self.types == (Type.STRING,) else None
-
 
 Numbering = tuple[Type, ...]
 

@@ -337,10 +337,6 @@ class Lagging:
     def _room(self, slot: int) -> Room:
         return self._room_of[self._plans[slot].shape]
 
-    def room_of(self, plan: Plan) -> Room:
-        """The room that answers an inner plan."""
-        return self._room_of[plan.shape]
-
     def _copies(self) -> dict[str, TableStore]:
         return {name: waits.copy for name, waits in self.waiting.items()}
 

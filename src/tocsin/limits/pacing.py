@@ -123,10 +123,6 @@ class Pacing:
         self._fitted = -1
         self._begin()
 
-    @property
-    def has_limit(self) -> bool:
-        return self.limit is not None
-
     def arrived(self, fresh: Counts, now: float) -> None:
         """So many more keys wait, by table."""
         self.policy.arrived(fresh, now)

@@ -14,7 +14,7 @@ vector, with a column of bits per atom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from operator import attrgetter
 from typing import Any
@@ -29,6 +29,7 @@ from tocsin.language.algebra import (
     Between,
     Column,
     Compare,
+    Exists,
     Ilike,
     In,
     IsNull,
@@ -44,11 +45,10 @@ from tocsin.language.algebra import (
 )
 from tocsin.language.rewrite import NormalForm
 from tocsin.model.columns import Mask, Rows, SparseRows, Vector, column_codes
-from tocsin.model.paths import MARK, is_exists
+from tocsin.model.paths import ALL_VALUES, MARK, is_exists, leaves, read_path
 from tocsin.model.schema import Type
 from tocsin.model.times import read_times
 from tocsin.predicate.codes import fits, interval
-from tocsin.predicate.nested import exists_vector
 from tocsin.predicate.patterns import ilike, like
 
 __all__ = ["Facts", "TruthMasks"]
@@ -213,3 +213,36 @@ class Facts:
 def _unknown(vector: Vector) -> TruthMasks:
     nowhere = np.zeros(len(vector), np.bool_)
     return nowhere, nowhere
+
+
+# -- conditions on elements of lists -------------------------------------------------------------------
+
+
+def elements_of(exists: Exists, event: Mapping[str, Any]) -> Iterator[Any] | None:
+    """The elements that a condition is about; None if there is no list."""
+    if exists.items == ALL_VALUES:
+        return leaves(event)
+    return read_path(exists.items).elements(event)
+
+
+def exists_vector(rows: SparseRows, exists: Exists) -> Vector:
+    """The truth of `exists(items, e1 -> ...)` by event: its condition over all elements of the batch at once.
+
+    >>> new = Exists("tags", Compare(Column("e1"), "=", "new"), "e1")
+    >>> rows = SparseRows.from_dicts([{"tags": ["old", "new"]}, {"tags": []}, {"tags": "new"}])
+    >>> exists_vector(rows, new).to_list()
+    [True, False, None]
+    """
+    known = np.zeros(len(rows), np.bool_)
+    owner: list[int] = []
+    inner: list[dict[str, Any]] = []
+    for n, event in enumerate(rows.events):
+        found = elements_of(exists, event)
+        if found is not None:
+            known[n] = True
+            inner.extend({exists.variable: element} for element in found)
+            owner.extend([n] * (len(inner) - len(owner)))
+    held = Facts(SparseRows.read(inner, {})).holds(exists.where)
+    true = np.zeros(len(rows), np.bool_)
+    true[np.array(owner, np.int64)[held]] = True
+    return Vector(Type.BOOLEAN, true, known)

@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -45,7 +46,6 @@ from tocsin.server.activity import Activity
 from tocsin.server.apply import Applier
 from tocsin.server.blocks import Block
 from tocsin.server.commands import ApplyChanges, Command, Tick, decode, encode
-from tocsin.server.counters import Counters
 from tocsin.server.keeper import Keeper, Settings
 from tocsin.server.log import Key, Log, LogError, Record
 from tocsin.server.snapshots import Captured, capture, read_snapshot, restore
@@ -363,3 +363,36 @@ def _set_future(task: Task, future: Future[Any] | None = None) -> None:
 
 def _ignore(task: Task) -> None:
     """For tasks that nobody waits for."""
+
+
+# -- counters ------------------------------------------------------------------------------------------
+
+
+_WEIGHT = 0.05  # of the last change in the average cost
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the core was opened; `cost_us` is a running average of the engine's time per changed row."""
+
+    changes: int = 0
+    deltas: int = 0
+    commits: int = 0
+    apply_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    cost_us: float = 0.0
+
+    def applied(self, rows: int, seconds: float) -> None:
+        """Changes of so many rows took so long."""
+        self.changes += rows
+        self.apply_seconds += seconds
+        if rows:
+            cost = 1e6 * seconds / rows
+            weight = min(1.0, _WEIGHT * rows) if self.cost_us else 1.0
+            self.cost_us += weight * (cost - self.cost_us)
+
+    def committed(self, deltas: int, seconds: float) -> None:
+        """A group is on disk."""
+        self.commits += 1
+        self.deltas += deltas
+        self.commit_seconds += seconds

@@ -23,12 +23,14 @@ import pyarrow as pa
 
 from tocsin.engine import Engine
 from tocsin.warmup.group_scenarios import rehearse_groups
-from tocsin.warmup.late_scenarios import rehearse_late_filters
-from tocsin.warmup.lookup_scenarios import rehearse_lookups
+from tocsin.warmup.limit_scenarios import (
+    rehearse_late_filters,
+    rehearse_lookups,
+    rehearse_refresh,
+    rehearse_stream_joins,
+    rehearse_windows,
+)
 from tocsin.warmup.partner_scenarios import rehearse_partners
-from tocsin.warmup.refresh_scenarios import rehearse_refresh
-from tocsin.warmup.stream_scenarios import rehearse_stream_joins
-from tocsin.warmup.window_scenarios import rehearse_windows
 
 __all__ = ["REHEARSALS"]
 

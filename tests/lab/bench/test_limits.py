@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tocsin.cli import app
 from tocsin.errors import UsageError
 from tocsin.lab.bench.claim import Claim
+from tocsin.lab.bench.limits.chapter3 import REAL_POLICIES, cache_hits, keys_of, read_temperatures
 from tocsin.lab.bench.limits.figures import (
     FigureRow,
     LimitsFigure,
@@ -17,7 +18,6 @@ from tocsin.lab.bench.limits.figures import (
     LimitsSetting,
     figures,
 )
-from tocsin.lab.bench.limits.real import REAL_POLICIES, cache_hits, keys_of, read_temperatures
 from tocsin.lab.bench.limits.show import as_markdown, draw
 from tocsin.limits.flow import lfd_hits
 

@@ -67,10 +67,6 @@ class DerivedColumn:
 
     # -- single rows -------------------------------------------------------------------------------
 
-    def of_stored(self, values: Sequence[Any]) -> Any:
-        """The value of a row whose cells are as vectors store them, in the order of `refs`."""
-        return self._own()[0](values)
-
     def _own(self) -> tuple[RowFunction, bool]:
         """The function of declared columns, and whether its values are times."""
         if self._function is None:

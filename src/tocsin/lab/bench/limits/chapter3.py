@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from tocsin.errors import UsageError
 from tocsin.lab.bench.claim import Claim
 from tocsin.lab.bench.limits.drift import measure_drift
 from tocsin.lab.bench.limits.figures import (
@@ -20,8 +22,6 @@ from tocsin.lab.bench.limits.figures import (
     LimitsResult,
     LimitsSetting,
 )
-from tocsin.lab.bench.limits.flows import play_flow
-from tocsin.lab.bench.limits.real import REAL_POLICIES, cache_hits, fitted, read_temperatures
 from tocsin.lab.bench.limits.workloads import (
     WORKLOADS,
     StreamWorkload,
@@ -31,10 +31,14 @@ from tocsin.lab.bench.limits.workloads import (
     play,
     play_score,
 )
+from tocsin.limits.cache import Cache, CachePolicy, Lfd, Scored, cache_policy
+from tocsin.limits.flow import flow_expect
+from tocsin.limits.models import Ar1, Arrivals
 from tocsin.limits.models.base import Doubles
 from tocsin.limits.models.markov import Ar1Law, ar1_scores
 from tocsin.limits.models.tables import Surface, normal_steps, visits
 from tocsin.limits.scores import Heeb, little_alpha
+from tocsin.model.columns import Index
 
 __all__ = ["FIGURES"]
 
@@ -317,3 +321,109 @@ FIGURES = (
         *("drift", "TOWER, then WALK, then Zipf keys, 2000 steps each", "part", "matches", 5, measure_drift),
     ),
 )
+
+
+# -- FlowExpect on the trend workloads -----------------------------------------------------------------
+
+
+def play_flow(work: StreamWorkload, slots: int, ahead: int, seed: int, steps: int) -> int:
+    """Matches of kept tuples from step 4 · slots on."""
+    r, s = work.draw(steps, seed).tolist()
+    later = _of_later_tuples(work, ahead)
+    kept: list[tuple[int, int]] = []
+    found = 0
+    for t in range(steps):
+        if t >= 4 * slots:
+            found += sum(value == (r, s)[1 - side][t] for side, value in kept)
+        kept += [(0, r[t]), (1, s[t])]
+        if len(kept) <= slots:
+            continue
+
+        def gain(x: int | tuple[int, int], d: int, t: int = t, rows: list[tuple[int, int]] = kept) -> float:
+            if isinstance(x, tuple):
+                return later[x[0], d - x[1]]
+            side, value = rows[x]
+            return _probability(work, 1 - side, value - (t + d - work.lag_of(1 - side)))
+
+        choice = flow_expect(len(kept), slots, ahead, gain)
+        kept = [kept[x] for x in choice.kept]
+    return found
+
+
+def _probability(work: StreamWorkload, side: int, noise: int) -> float:
+    pmf, bound = (work.r_noise, work.s_noise)[side], work.bound(side)
+    return pmf[noise + bound] if -bound <= noise <= bound else 0.0
+
+
+def _of_later_tuples(work: StreamWorkload, ahead: int) -> dict[tuple[int, int], float]:
+    """By stream and steps since it arrived: the probability that a tuple to come matches."""
+    found = {}
+    for side in (0, 1):
+        own, bound = (work.r_noise, work.s_noise)[side], work.bound(side)
+        for gap in range(1, ahead + 1):
+            shift = work.lag_of(1 - side) - work.lag_of(side) - gap
+            found[side, gap] = sum(
+                p * _probability(work, 1 - side, e - bound + shift) for e, p in enumerate(own)
+            )
+    return found
+
+
+# -- REAL: the daily maximum temperatures of Melbourne, 1981-1990, as references to a cache of values ---
+
+
+_DEGREE = 10  # values are tenths of a degree
+
+
+def read_temperatures(path: Path) -> Doubles:
+    """A header, then one number per line; of several columns, the last."""
+    try:
+        lines = path.read_text("utf-8").split()[1:]
+        values = np.array([float(line.split(",")[-1].strip('"')) for line in lines])
+    except ValueError as error:
+        raise UsageError(f"{path} has a line that is no number: {error}", hint="one per line") from None
+    if len(values) < 100:
+        raise UsageError(f"{path} has {len(values)} values", hint="3650 daily temperatures, below a header")
+    return values
+
+
+def keys_of(values: Doubles) -> Index:
+    found = np.rint(values * _DEGREE).astype(np.int64)
+    return found - found.min()
+
+
+def fitted(values: Doubles) -> Ar1Law:
+    """AR(1) on the whole series, as in the thesis: it knows what is to come.
+
+    >>> fitted(np.array([1.0, 2.0, 1.0, 2.0, 1.5, 1.0])).width
+    0.1
+    """
+    z, y = values[:-1], values[1:]
+    phi = float(np.cov(z, y, bias=True)[0, 1] / z.var())
+    level = float(y.mean() - phi * z.mean())
+    return Ar1Law(level / (1.0 - phi), phi, float((y - level - phi * z).std()), 1.0 / _DEGREE)
+
+
+def _fixed(values: Doubles) -> CachePolicy:
+    law = fitted(values)
+    return Scored(Heeb(caching=True, model=lambda side: Ar1(law=law)))
+
+
+REAL_POLICIES: dict[str, Callable[[Doubles], CachePolicy]] = {
+    "LFD": lambda values: Lfd(keys_of(values).tolist()),
+    "HEEB": lambda values: cache_policy("heeb"),
+    "HEEB, fixed fit": _fixed,
+    "LRU": lambda values: cache_policy("lru"),
+    "LFU": lambda values: cache_policy("lfu"),
+    "RAND": lambda values: cache_policy("rand"),
+    "ARC": lambda values: cache_policy("arc"),
+    "S3-FIFO": lambda values: cache_policy("s3-fifo"),
+}
+
+
+def cache_hits(values: Doubles, slots: int, policy: CachePolicy) -> int:
+    """Hits of a cache of so many values, reference by reference."""
+    cache, keys = Cache(slots, policy), keys_of(values)
+    for step in range(len(keys)):
+        one = slice(step, step + 1)
+        cache.refer(Arrivals(keys[one], values[one], np.full(1, float(step))))
+    return cache.hits
