@@ -291,3 +291,45 @@ def test_labels_are_as_fine_as_the_bins(length, label):
     found = bins(line, start, start + length // timedelta(microseconds=1), 20)
     assert found[0].label == label
     assert found[0].total == 1
+
+
+LOGINS = "CREATE STREAM logins (user STRING, ok BOOLEAN, at TIMESTAMP)"
+SEQUENCE = """SELECT b.user FROM logins a FOLLOWED BY logins b ON a.user = b.user WITHIN '5 minutes'
+    WHERE NOT a.ok AND b.ok"""
+COUNTED = "SELECT user FROM logins GROUP BY user HAVING COUNT(*) >= 2 WITH (window = '5 minutes')"
+SILENT = "SELECT DISTINCT user FROM logins WITH (window = '5 minutes', absent = 'forever')"
+
+
+def logins_at(tmp_path, *minutes):
+    """Attempts of one user, the second of each pair with success."""
+    file = tmp_path / "logins.jsonl"
+    rows = [
+        {"user": "eve", "ok": n % 2 == 1, "at": None if m is None else str(START + timedelta(minutes=m))}
+        for n, m in enumerate(minutes)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("sql", "fired"),
+    [
+        (SEQUENCE, [3]),  # 13 minutes after 10, but 9 after 0 is too late
+        (COUNTED, [3, 4]),  # 3 enters, 4 leaves with the clock and is alone
+        (SILENT, [1, 2, 4]),  # silent when the event that moves the clock comes, but for 2, which is back
+    ],
+)
+def test_events_come_at_their_times(tmp_path, sql, fired):
+    file = logins_at(tmp_path, 0, 9, 20, 23, 59)
+    found = backtest(sql, file, schema=LOGINS, time="at", bins=60)
+    (history,) = found.subscriptions
+    minute = {0: 0, 1: 9, 2: 20, 3: 23, 4: 59}
+    shown = [bin.label[11:16] for bin in history.histogram if bin.total]
+    assert history.matches == len(fired)
+    assert shown == [f"00:{minute[n]:02}" for n in fired]
+
+
+def test_time_does_not_go_back_and_events_without_one_come_at_once(tmp_path):
+    file = logins_at(tmp_path, None, None, 10, 3, 30, 40, 50, None, None, None)
+    found = backtest(SEQUENCE, file, schema=LOGINS)
+    assert found.subscriptions[0].matches == 4  # all but the one of 30 and 40

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.server.conftest import running
 from tests.server.test_api import define, ok, subscribe
+from tocsin.engine import Engine
+from tocsin.server.backtests import backtest, source_of
 from tocsin.server.keeper import Settings
 from tocsin.server.log import Log
 
@@ -106,3 +109,16 @@ def test_cost_and_activity_of_subscriptions_and_metrics(server):
     assert 'tocsin_changes_total{tenant="default"} 10' in text and "tocsin_request_seconds_bucket" in text
     assert ok(server.get("/health")) == {"status": "ok"}
     assert server.get("/openapi.json").json()["openapi"] == "3.1.0"
+
+
+def test_a_backtest_of_a_sequence_reads_one_stream_at_its_times():
+    start = now = datetime(2024, 5, 1, tzinfo=UTC)
+    engine = Engine(clock=lambda: now)
+    engine.execute("CREATE STREAM logins (user STRING, ok BOOLEAN) RETAIN '1 hour'")
+    for minute, ok_ in ((0, False), (9, True), (20, False), (23, True)):
+        now = start + timedelta(minutes=minute)
+        engine.publish("logins", {"user": "eve", "ok": ok_})
+    sql = """SELECT b.user FROM logins a FOLLOWED BY logins b ON a.user = b.user WITHIN '5 minutes'
+             WHERE NOT a.ok AND b.ok"""
+    found = backtest(source_of(engine, sql), sql, 10)
+    assert (found["events"], found["matched"], found["rows"]) == (4, 1, [b'{"user":"eve"}'])

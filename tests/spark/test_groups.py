@@ -13,12 +13,20 @@ GROUPS = [
     f"SELECT p.site, MAX(h.ms) AS most FROM hits h JOIN pages p ON h.page = p.page GROUP BY p.site {TIMED}",
     "SELECT page, rank FROM pages QUALIFY ROW_NUMBER() OVER (PARTITION BY site ORDER BY rank) <= 1",
 ]
+RANKED = [
+    "SELECT page, rank FROM pages ORDER BY rank DESC LIMIT 2 OFFSET 1",
+    f"SELECT h.ms, p.site FROM hits h JOIN pages p ON h.page = p.page ORDER BY h.ms DESC LIMIT 2 {EXPIRING}",
+    f"SELECT DISTINCT p.site FROM hits h JOIN pages p ON h.page = p.page {TIMED}",
+    "SELECT site, COUNT(*) FILTER (WHERE rank > 2) AS high FROM pages GROUP BY site",
+]
 OUTER = [
     "SELECT p.page, q.page AS other FROM pages p LEFT JOIN pages q ON p.rank = q.page",
     f"SELECT p.page, h.ms FROM pages p LEFT JOIN hits h ON p.page = h.page {EXPIRING}",
     f"SELECT p.page, h.ms FROM hits h FULL JOIN pages p ON p.page = h.page {TIMED}",
     "SELECT page FROM pages WHERE rank > 2 UNION ALL SELECT page FROM pages WHERE site = 'a'",
     "SELECT page FROM pages p WHERE rank IN (SELECT page FROM pages q WHERE q.site = 'b')",
+    f"SELECT p.page, h.ms FROM hits h RIGHT JOIN pages p ON p.page = h.page {EXPIRING}",
+    "SELECT page FROM pages p WHERE rank NOT IN (SELECT page FROM pages q WHERE q.site = 'b')",
 ]
 ABSENT = [
     f"SELECT p.page FROM pages p WHERE NOT EXISTS (SELECT 1 FROM hits h WHERE h.page = p.page) {EXPIRING}",
@@ -38,7 +46,9 @@ SEQUENCES = [
 
 
 @pytest.mark.parametrize(
-    "queries", [GROUPS, OUTER, ABSENT, SEQUENCES], ids=["groups", "outer", "absence", "sequences"]
+    "queries",
+    [GROUPS, RANKED, OUTER, ABSENT, SEQUENCES],
+    ids=["groups", "ranked", "outer", "absence", "sequences"],
 )
 def test_deltas_are_those_of_an_engine(tmp_path, queries):
     """Batches run twice, workers lose engines, subscriptions come and go, time passes without changes."""

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tocsin.commands.data import check_format
-from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayedBatch, prepare
+from tocsin.commands.replay import BadRowCounts, EventReplay, ReplayClock, ReplayedBatch, by_arrival, prepare
 from tocsin.commands.stdin import STDIN, check_one_stdin
 from tocsin.commands.timeline import MOST_BINS, NUMBERS, TIMES, Axis, Bin, Timeline, bins, label
 from tocsin.errors import UsageError
 from tocsin.language.scope import nearest
+from tocsin.model.change import ChangeBatch
 from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.schema import Stream, Table, Type, read_time
 
@@ -155,14 +156,15 @@ def backtest(
 
     `schema` is a file of definitions, or DDL text; without it, and without definitions in the file of
     subscriptions, the stream is open. `time` names a TIMESTAMP or DATE column; the default is the only such
-    column, or else the numbers of events.
+    column, or else the numbers of events. For sequences and windows by arrival, events come at that time.
     """
     if not 1 <= bins <= MOST_BINS:
         raise UsageError(f"there are 1 to {MOST_BINS} bins, not {bins}")
     check_one_stdin(subscriptions, events, schema)
     if events != STDIN:
         check_format(events)
-    engine = prepare([subscriptions] if isinstance(subscriptions, str) else subscriptions, schema, relation)
+    texts, engine_clock = [subscriptions] if isinstance(subscriptions, str) else subscriptions, ReplayClock()
+    engine = prepare(texts, schema, relation, engine_clock)
     entries = engine.subscriptions()
     if len(entries) > MOST_SUBSCRIPTIONS:
         raise UsageError(
@@ -171,9 +173,11 @@ def backtest(
         )
     replay = EventReplay(engine, events, relation, "backtest")
     clock = _Clock(replay.relation, time)
+    if by_arrival(engine) and clock.column is not None:
+        replay.clock, replay.moments = engine_clock, lambda changes: clock.moments(changes)[1:]
     ledger = _Ledger([entry.id for entry in entries])
     for batch in replay:
-        ledger.add(batch, *clock.moments(batch))
+        ledger.add(batch, *clock.moments(batch.changes))
     clock.check(ledger)
     start, end, axis = ledger.start, ledger.end, clock.axis
     good = max(1, replay.events - replay.bad.rows)
@@ -274,14 +278,14 @@ class _Clock:
     def show(self, moment: int) -> str:
         return _show(self.axis, moment)
 
-    def moments(self, batch: ReplayedBatch) -> tuple[Axis, Index, Mask]:
+    def moments(self, changes: ChangeBatch) -> tuple[Axis, Index, Mask]:
         """The time of each event of a batch, and whether it has one."""
-        rows, count = batch.changes.rows, len(batch.changes)
+        rows, count = changes.rows, len(changes)
         if not self._chosen and count:
             self._choose(rows)
         moment, known = np.zeros(count, np.int64), np.zeros(count, np.bool_)
         if self.column is None:
-            return NUMBERS, batch.changes.origin, ~known
+            return NUMBERS, changes.origin, ~known
         for vector in rows.vectors(self.column):
             values, valid = _times(vector)
             moment[valid], known = values[valid], known | valid

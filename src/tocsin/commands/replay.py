@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,21 +31,72 @@ from tocsin.errors import BadRow
 from tocsin.language.algebra import IsNull, atoms
 from tocsin.language.scope import nearest
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index
+from tocsin.model.columns import Index, Mask
 from tocsin.model.schema import Stream, Table
 
-__all__ = ["BadKind", "BadRowCounts", "EventReplay", "ReplayedBatch", "prepare"]
+__all__ = [
+    "BadKind",
+    "BadRowCounts",
+    "EventReplay",
+    "ReplayClock",
+    "ReplayedBatch",
+    "by_arrival",
+    "prepare",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MOST_KINDS = 1000  # distinct reasons of bad rows
 MOST_NAMES = 100_000  # attribute names remembered from events
 MOST_SEARCHED = 10_000  # subscriptions searched for attributes that no event has
 
 
+class ReplayClock:
+    """The clock of a replay: the wall clock, until events set it to their times; then it does not go back."""
+
+    def __init__(self) -> None:
+        self._now: int | None = None  # microseconds since 1970
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) if self._now is None else _EPOCH + timedelta(microseconds=self._now)
+
+    def parts(self, moment: Index, known: Mask) -> list[tuple[int | None, Index]]:
+        """Events by the time at which they come, in order: (time, positions).
+
+        One without a time comes with the event before it; the first ones with the first that has a time.
+        """
+        if self._now is None and not known.any():
+            return [(None, np.arange(len(moment)))]
+        least = int(moment[known][0]) if self._now is None else self._now
+        moment = np.maximum.accumulate(np.where(known, np.maximum(moment, least), least))
+        cuts = np.flatnonzero(np.diff(moment)) + 1
+        return [(int(moment[some[0]]), some) for some in np.split(np.arange(len(moment)), cuts) if len(some)]
+
+    def set(self, now: int | None) -> None:
+        """It is this time."""
+        self._now = now
+
+
+def by_arrival(engine: Engine) -> bool:
+    """Whether answers depend on when events come: sequences, and windows without a time of their own."""
+    for entry in engine.subscriptions():
+        query = engine.query(entry.id)
+        windowed = query.options.window is not None and query.options.memory is None
+        if query.within is not None or (
+            windowed and query.options.time is None and query.options.late is None
+        ):
+            return True
+    return False
+
+
 def prepare(
-    subscriptions: Path | Sequence[str], schema: Path | str | None = None, relation: str | None = None
+    subscriptions: Path | Sequence[str],
+    schema: Path | str | None = None,
+    relation: str | None = None,
+    clock: ReplayClock | None = None,
 ) -> Engine:
     """An engine with the subscriptions of a file, or with SQL texts. A `schema` is a file, or DDL text."""
-    engine = Engine()
+    engine = Engine(clock=clock)
     with Display("reading the subscriptions"):
         if isinstance(schema, Path):
             load_schema(engine, schema)
@@ -129,6 +181,11 @@ class _Bar(Display):
 class EventReplay:
     """Iterating over it applies the events of a file; afterwards its counts are those of the whole file."""
 
+    clock: ReplayClock | None = (
+        None  # events come at their `moments`: the time of each, and whether it has one
+    )
+    moments: Callable[[ChangeBatch], tuple[Index, Mask]] | None = None
+
     def __init__(self, engine: Engine, file: Path, relation: str | None = None, what: str = "match") -> None:
         self.engine, self.file, self.what = engine, file, what
         self.relation: Table | Stream = find_relation(engine, file, relation)
@@ -144,11 +201,8 @@ class EventReplay:
         with _Bar(self.what) as bar, Interrupted() as interrupted:
             stdin = self.file == STDIN
             for batch in read_stdin(self.relation) if stdin else read_events(self.file, self.relation):
-                bad, before = batch.bad, self.engine.last_seq
-                deltas = self.engine.apply(self.relation.name, batch.changes, dead_letters=bad)
-                if self._windows:  # what left by the clock is no match of an event
-                    deltas = deltas.take(deltas.seq > before)
-                pairs = self._pairs(deltas.seq - 1, deltas.subscription)
+                bad = batch.bad
+                pairs = self._pairs(*self._apply(batch.changes, bad))
                 self.events += batch.read
                 self.matches += len(pairs[0])
                 self.bad.add(sorted(bad))
@@ -161,10 +215,28 @@ class EventReplay:
                     break
         self.seconds = time.monotonic() - began
 
+    def _apply(self, changes: ChangeBatch, bad: list[BadRow]) -> tuple[Index, Index]:
+        """Pairs (event, subscription) of deltas."""
+        if self.clock is None or self.moments is None:
+            before = self.engine.last_seq
+            deltas = self.engine.apply(self.relation.name, changes, dead_letters=bad)
+            if self._windows:  # what left by the clock is no match of an event
+                deltas = deltas.take(deltas.seq > before)
+            return deltas.seq - 1, deltas.subscription
+        parts = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        for now, some in self.clock.parts(*self.moments(changes)):
+            self.clock.set(now)
+            deltas = self.engine.apply(self.relation.name, changes.take(some), dead_letters=bad)
+            first = int(changes.origin[some[0]])  # the event that moves the clock is what is due by then
+            parts.append((np.maximum(deltas.seq - 1, first), deltas.subscription))
+        return np.concatenate([event for event, _ in parts]), np.concatenate([own for _, own in parts])
+
     def _pairs(self, event: Index, subscription: Index) -> tuple[Index, Index]:
         order = np.lexsort((subscription, event))
         event, subscription = event[order], subscription[order]
-        if isinstance(self.relation, Table) or self._windows:  # an event may change several rows of it
+        if (
+            isinstance(self.relation, Table) or self._windows or self.clock is not None
+        ):  # an event may change several rows of it
             fresh = np.ones(len(event), np.bool_)
             fresh[1:] = (event[1:] != event[:-1]) | (subscription[1:] != subscription[:-1])
             event, subscription = event[fresh], subscription[fresh]

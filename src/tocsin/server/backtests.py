@@ -36,14 +36,14 @@ class BacktestSource(NamedTuple):
     stream: Stream
     tables: dict[str, Any]
     arrivals: Sequence[tuple[datetime, Any, Rows]]
-    has_window: bool
+    by_arrival: bool  # whether it depends on when events came
 
 
 def source_of(engine: Engine, sql: str) -> BacktestSource:
     """The retained events, and the tables that they are joined with; called between two commands."""
     query = engine.plan(sql).query
     relations = [engine.schema(table.name) for table in query.tables]
-    streams = [relation for relation in relations if isinstance(relation, Stream)]
+    streams = [relation for relation in dict.fromkeys(relations) if isinstance(relation, Stream)]
     if len(streams) != 1:
         what = "no stream" if not streams else "two streams"
         raise TocsinError(
@@ -56,7 +56,8 @@ def source_of(engine: Engine, sql: str) -> BacktestSource:
     tables = {r.name: engine.rows(r.name) for r in relations if isinstance(r, Table)}
     arrivals = retained[stream.name]
     definitions = [str(relation) for relation in dict.fromkeys(relations)]
-    return BacktestSource(definitions, stream, tables, arrivals, query.options.window is not None)
+    by_arrival = query.options.window is not None or query.within is not None
+    return BacktestSource(definitions, stream, tables, arrivals, by_arrival)
 
 
 def backtest(source: BacktestSource, sql: str, limit: int) -> dict[str, Any]:
@@ -90,11 +91,11 @@ def backtest(source: BacktestSource, sql: str, limit: int) -> dict[str, Any]:
 
 
 def _batches(source: BacktestSource) -> Iterator[tuple[list[datetime], Rows]]:
-    """Events with their times of arrival: many together, or by arrival if a window depends on it."""
+    """Events with their times of arrival: many together, or by arrival if the query depends on it."""
     run: list[tuple[datetime, Any, Rows]] = []
     for arrival in source.arrivals:
         is_long = sum(len(seq) for _, seq, _ in run) > MOST
-        if run and (source.has_window or is_long or layout(run[0][2]) != layout(arrival[2])):
+        if run and (source.by_arrival or is_long or layout(run[0][2]) != layout(arrival[2])):
             yield _joined(run)
             run = []
         run.append(arrival)
