@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.network.histories import EXAMPLES, SHAPES, any_query
 from tests.network.loopback import Loopback
 from tocsin.network import node, payloads, root
-from tocsin.network.wire import MAX_PIECE
+from tocsin.network.wire import MAX_PIECE, Again, ClientRequest, Resume
 
 SCHEMES = ["ref-sj-clu+", "ref-sj-tup", "ref-sj-min", "rel-sel"]
 WITHOUT_END = 1 << 40
@@ -68,3 +68,21 @@ def test_contents_are_exact_at_every_watermark(
             seed, query, scheme=scheme, log_bytes=log, brokers=brokers, boxes=boxes, repository=repository
         )
         run(net, 40, faults, restart)
+
+
+def test_a_node_that_has_found_a_parent_lets_those_ask_again_whose_requests_were_lost() -> None:
+    broker = node.Node()
+    for link in (1, 2, 3):
+        broker.add_child(link, is_client=True)
+    assert broker.take(1, ClientRequest(7, b"")) == []  # there is no parent yet
+    sends = broker.set_parent(10, "server")
+    assert [type(send.frame) for send in sends] == [Resume, Again] and sends[1].link == 1
+    (passed,) = broker.take(2, ClientRequest(8, b""))
+    assert passed.link == 10
+    broker.take(3, ClientRequest(9, b""))
+    broker.drop_child(3)
+    broker.drop_parent()
+    sends = broker.set_parent(11, "server")
+    assert [type(send.frame) for send in sends] == [Resume, Again] and sends[1].link == 2
+    assert [type(send.frame) for send in broker.set_parent(12, "server")] == [Resume]
+    broker._check()

@@ -17,7 +17,8 @@ again at any time; whoever loses its parent takes another and *resumes*:
 - Until the answer is there, the node passes messages on, but no watermark of its new parent.
 - An answer goes back over the very connections that the request came by, never over a later one to the same
   node: `_forwarded` has the link of each request, and drops it with the link.
-- Requests and answers may be lost with a link; they are repeated after a while (`remind`).
+- Requests and answers may be lost with a link; they are repeated after a while (`remind`), and at once where
+  a node has found a parent again (`_unanswered`).
 
 - A node with a repository (`payloads.py`) may get the id of a payload instead of the payload. If it has
   dropped it and somebody below needs it, frames of the parent wait until it has come (`_held`).
@@ -104,6 +105,7 @@ class Node:
         self._most = digest_boxes
         self._numbers = count(1)  # of requests
         self._forwarded: dict[int, tuple[int, int]] = {}  # by request passed up: link and number there
+        self._unanswered: set[int] = set()  # links below whose requests were lost with the parent
         self._resumes: set[int] = set()  # own requests over this connection to the parent
         self._last_answer = 0  # of the parent
         self._entered = self._left = 0  # subscriptions below
@@ -139,6 +141,7 @@ class Node:
         """A link below is closed."""
         if self.children.pop(link, None) is None:
             return []
+        self._unanswered.discard(link)
         self._forwarded = {own: origin for own, origin in self._forwarded.items() if origin[0] != link}
         return self._less(self.table.remove(link))
 
@@ -148,11 +151,14 @@ class Node:
         self.parent = link
         if not self.server:
             self.server = server
-        return self._request_resume()
+        again = [Send(link, Again()) for link in sorted(self._unanswered)]
+        self._unanswered.clear()
+        return self._request_resume() + again
 
     def drop_parent(self) -> None:
         """The link to the parent is closed; requests over it will not be answered."""
         self.parent = None
+        self._unanswered.update(link for link, _ in self._forwarded.values())
         self._forwarded.clear()
         self._resumes.clear()
         self._last_answer = 0
@@ -399,7 +405,8 @@ class Node:
 
     def _pass_up(self, link: int, request: int, made: Callable[[int], Frame]) -> list[Send]:
         if self.parent is None:
-            return []  # they repeat the request
+            self._unanswered.add(link)
+            return []
         own = next(self._numbers)
         self._forwarded[own] = link, request
         return [Send(self.parent, made(own))]
@@ -463,6 +470,7 @@ class Node:
     def _check(self) -> None:
         self.table._check()
         assert all(origin[0] in self.children for origin in self._forwarded.values())
+        assert self._unanswered <= set(self.children)
         if self.payloads is not None:
             self.payloads._check()
             assert bool(self._held) == bool(self.payloads.missing), "frames wait for payloads alone"
