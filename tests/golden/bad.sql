@@ -1681,12 +1681,6 @@ SELECT * FROM listings WHERE 1 < price < 5;
 -- hint: join conditions by AND
 SELECT * FROM listings WHERE color = 'red' = sold;
 
--- error: the condition has 1024 conjunctions and 269 clauses, and at most 256 of either are supported
---   line 1, column 22: SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1  ...
---                                           ^^^^^
--- hint: use IN for alternatives of one column, or split the subscription at an OR
-SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1);
-
 -- Sizes, defaults and more columns.
 -- error: 'INT64' is not a type here
 --   line 1, column 19: CREATE TABLE t (a INT64 PRIMARY KEY)

@@ -707,3 +707,8 @@ SELECT MAX(per - risk) AS spread FROM stocks WHERE per > risk;
 -- shape: join
 -- normal: s: (per > risk) = TRUE; (lower(s.symbol)) = (lower(r.symbol))
 SELECT s.symbol, r.rating * 2 AS twice FROM stocks s JOIN reviews r ON lower(s.symbol) = lower(r.symbol) WHERE s.per > s.risk;
+
+-- Parts of a condition over the cap of normal forms are shared columns.
+-- shape: filter
+-- normal: events: held('(a = 1 AND b = 1) OR (c = 1 AND d = 1)') = TRUE AND held('(a = 2 AND b = 2) OR (c = 2 AND d = 2)') = TRUE AND held('(e = 1 AND f = 1) OR (g = 1 AND h = 1) OR (i = 1 AND j = 1) OR (k = 1 AND l = 1) OR (m = 1 AND n = 1) OR (o = 1 AND p = 1) OR (q = 1 AND r = 1) OR (s = 1 AND t = 1)') = TRUE AND held('u = 1 OR u1 = 1') = TRUE AND held('v = 1 OR v1 = 1') = TRUE AND held('w = 1 OR w1 = 1') = TRUE AND held('x = 1 OR x1 = 1') = TRUE AND held('y = 1 OR y1 = 1') = TRUE
+SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1);

@@ -57,8 +57,8 @@ def read_files(kind: str, files: list[Path], stream: str, options: dict[str, Any
             found = normal_form(rule) if isinstance(rule, Condition) else rule
             if isinstance(found, Refusal):
                 made |= {"place": found.place, "construct": found.construct, "reason": found.reason}
-            else:
-                made |= {"taken": True, "sql": str(relation_query(Stream(stream), found[0].where))}
+            elif isinstance(rule, Condition):
+                made |= {"taken": True, "sql": str(relation_query(Stream(stream), rule.where))}
             report.rules.append(made)
     return report
 

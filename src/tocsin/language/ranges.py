@@ -186,13 +186,14 @@ def range_literals(
 
 
 Literal = Atom | Not
+_PATTERNS = Like, Ilike, Rlike, IsNull
 
 
 def intersect(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
     """The conjunction of the literals, simplified per column; None if it can never hold."""
     literals, found = _without_is_true(literals)
     for column, group in _by_column(literals).items():
-        merged = _intersect_column(column, group)
+        merged = group if _is_simple(group) else _intersect_column(column, group)
         if merged is None:
             return None
         found += merged
@@ -203,7 +204,7 @@ def unite(literals: Iterable[Literal]) -> tuple[Literal, ...] | None:
     """The disjunction of the literals, simplified per column; None if it always holds."""
     literals, found = _without_is_true(literals)
     for column, group in _by_column(literals).items():
-        merged = _unite_column(column, group)
+        merged = group if _is_simple(group) else _unite_column(column, group)
         if merged is None:
             return None
         found += merged
@@ -216,7 +217,7 @@ def _without_is_true(literals: Iterable[Literal]) -> tuple[list[Literal], list[L
     others: list[Literal] = []
     for literal in literals:
         (others if isinstance(_atom(literal), IsTrue) else plain).append(literal)
-    return plain, list(dict.fromkeys(others))
+    return plain, list(dict.fromkeys(others)) if len(others) > 1 else others
 
 
 def _by_column(literals: Iterable[Literal]) -> dict[Column, list[Literal]]:
@@ -231,6 +232,11 @@ def _atom(literal: Literal) -> Atom:
         assert not isinstance(literal.arg, Not), "NOT is pushed down first"
         return literal.arg  # type: ignore[return-value]
     return literal
+
+
+def _is_simple(literals: list[Literal]) -> bool:
+    """Whether these are one condition without a range, which nothing can be merged with."""
+    return len(literals) == 1 and isinstance(_atom(literals[0]), _PATTERNS)
 
 
 def kind_of_literal(literal: Literal) -> str | None:

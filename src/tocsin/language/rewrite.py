@@ -48,10 +48,14 @@ from tocsin.language.nested import presence
 from tocsin.language.ranges import Literal, intersect, kind_of, unite
 from tocsin.model.schema import Type
 
-__all__ = ["CAP", "RULES", "Literal", "NormalForm", "alternatives", "normalise", "rewrite"]
+__all__ = [
+    "CAP", "RULES", "Literal", "NormalForm", "alternatives", "compact_form", "normalise", "rewrite",
+]  # fmt: skip
 
 CAP = 256
 """The maximum number of conjunctions (or, failing that, clauses) of a normal form."""
+
+FEW, MOST_GROUPS = 32, 4 * CAP  # of `compact_form`: conjunctions, or else clauses
 
 _LONG = 64  # values of an IN: normal forms of longer ones are not remembered
 
@@ -297,22 +301,49 @@ def normalise(predicate: Predicate, cap: int = CAP) -> NormalForm:
     return _remembered(predicate, cap)
 
 
+def compact_form(predicate: Predicate) -> NormalForm:
+    """The normal form of a condition that is registered once: CNF where a DNF would be large.
+
+    A rule with long lists of alternatives is one conjunction of clauses, not hundreds of conjunctions.
+
+    >>> from tocsin.language.algebra import Column
+    >>> lists = [Or(tuple(Compare(Column(f"{a}{n}"), "=", n) for n in range(10))) for a in "xy"]
+    >>> len(normalise(And(tuple(lists))).groups), len(compact_form(And(tuple(lists))).groups)
+    (100, 2)
+    """
+    simple = rewrite(predicate)
+    conjunctions, clauses = _count(simple, Or), _count(simple, And)
+    if conjunctions <= FEW:
+        return _dnf(simple)
+    if clauses <= MOST_GROUPS:
+        return _cnf(simple)
+    return _normalised(simple, MOST_GROUPS)
+
+
 def _normalised(predicate: Predicate, cap: int) -> NormalForm:
     simple = rewrite(predicate)
     conjunctions, clauses = _count(simple, Or), _count(simple, And)
     if conjunctions <= cap:
-        conjoined = (intersect(group) for group in _multiply(simple, Or, And))
-        return NormalForm("dnf", _absorbed(group for group in conjoined if group is not None))
+        return _dnf(simple)
     if clauses <= cap:
-        joined = (unite(group) for group in _multiply(simple, And, Or))
-        groups = _absorbed(group for group in joined if group is not None)
-        return NormalForm("cnf", groups) if groups else NormalForm("dnf", ((),))
+        return _cnf(simple)
     raise NormalFormError(
         f"the condition has {_approximately(conjunctions)} conjunctions and {_approximately(clauses)} "
         f"clauses, and at most {cap} of either are supported",
         None,
         "use IN for alternatives of one column, or split the subscription at an OR",
     )
+
+
+def _dnf(simple: Predicate) -> NormalForm:
+    conjoined = (intersect(group) for group in _multiply(simple, Or, And))
+    return NormalForm("dnf", _absorbed(group for group in conjoined if group is not None))
+
+
+def _cnf(simple: Predicate) -> NormalForm:
+    joined = (unite(group) for group in _multiply(simple, And, Or))
+    groups = _absorbed(group for group in joined if group is not None)
+    return NormalForm("cnf", groups) if groups else NormalForm("dnf", ((),))
 
 
 _remembered = lru_cache(maxsize=1 << 13)(_normalised)  # shards of a pipeline normalise the same conditions

@@ -30,6 +30,7 @@ from tocsin.language.algebra import (
     with_column,
 )
 from tocsin.language.deep_stack import with_deep_stack
+from tocsin.language.held import fitted
 from tocsin.language.rewrite import CAP, NormalForm, normalise
 from tocsin.language.statements import lexemes
 
@@ -126,8 +127,10 @@ def _plan(query: Query, cap: int, text: str | None) -> Plan:
             own[next(iter(relations), "") or query.tables[0].alias].append(without_relation(part))
     for one in query.exists:
         own[one.alias] += [without_relation(part) for part in inner_conditions(one)]
+    shape = shape_of(query)
+    form_of = normalise if shape is Shape.ENRICH else fitted  # its room puts the conditions together again
     try:
-        filters = tuple(normalise(_all(parts), cap) for parts in own.values())
+        filters = tuple(form_of(_all(parts), cap) for parts in own.values())
         residual, having = normalise(_all(shared), cap), normalise(query.having, cap)
     except NormalFormError as error:
         raise NormalFormError(error.fact, _where(text), error.hint) from None
@@ -135,7 +138,7 @@ def _plan(query: Query, cap: int, text: str | None) -> Plan:
     never = any(form.never for form, decides in zip(filters, deciding, strict=True) if decides)
     never = never or residual.never or having.never or (query.outer is None and _empty_band(query))
     warnings = ("this query can never match: its conditions contradict each other",) if never else ()
-    return Plan(query, shape_of(query), filters, None if residual.always else residual, never, warnings)
+    return Plan(query, shape, filters, None if residual.always else residual, never, warnings)
 
 
 def _union_plan(query: Query, plans: list[Plan]) -> Plan:

@@ -5,6 +5,7 @@
                                               matches ─► attributes exists(tags, e1 -> ...)
 
     columns  ─► expressions that filters use ─► attributes (price * qty), ... each computed once for a batch
+    all that ─► conditions that filters share ─► attributes held('...'), by indexes of their own (`held.py`)
 
 So 100,000 conditions on elements cost what 100,000 filters over a stream of elements cost. Parts of events
 that no filter uses are never looked at.
@@ -28,8 +29,9 @@ from typing import Any
 import numpy as np
 
 from tocsin.language.algebra import And, Column, Compare, exists_of
-from tocsin.language.rewrite import normalise
+from tocsin.language.held import fitted, is_held
 from tocsin.match.base import MatchIndex, unpack
+from tocsin.match.held import HeldConditions
 from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries
 from tocsin.model.derived import Computed, derived, is_derived
 from tocsin.model.expressions.derived import DerivedColumn, NotPlainError, expression_of
@@ -100,6 +102,7 @@ class NestedAttributes:
         self._names: list[str] = []  # by slot
         self._index: MatchIndex | None = None
         self._inner: NestedAttributes | None = None
+        self._held = HeldConditions(self._make_index)  # conditions on the whole event
 
     def __bool__(self) -> bool:
         return bool(self._used)
@@ -113,14 +116,21 @@ class NestedAttributes:
             self._used[name] += 1
             if self._used[name] == 1:
                 self._enter(name)
+                if is_held(name):
+                    self.add(self._held.add(name))
         return inside
 
     def remove(self, names: Iterable[str]) -> None:
         """Use attributes once less; conditions on elements that nobody uses leave their index."""
-        for name in names:
+        leaving = [name for name in names if is_inside(name) and name != LISTED]
+        while leaving:
+            name = leaving.pop()
             self._used[name] -= 1
             if not self._used[name]:
                 del self._used[name]
+                self._tree = None
+                if is_held(name):
+                    leaving += [used for used in self._held.remove(name) if is_inside(used)]
                 self._computed.pop(name, None)
                 if self._expressions.pop(name, None) is not None:
                     self._types = None
@@ -141,6 +151,8 @@ class NestedAttributes:
         text = name.lstrip(MARK)
         if is_exists(name):
             self._enter_condition(name)
+        elif is_held(name):
+            self._held.add(name)
         elif is_expression(name):
             self._expressions[name] = expression_of(name)
             self._types = None
@@ -159,7 +171,7 @@ class NestedAttributes:
             self._index = self._make_index()
             self._inner = NestedAttributes(self._make_index, self._level + 1)
         listed = Compare(Column(LISTED), "=", exists.items)
-        flat = flatten([normalise(And((listed, exists.where)))])
+        flat = flatten([fitted(And((listed, exists.where)))])
         slot = self._slots[name] = len(self._names)
         self._names.append(name)
         self._inner.add(flat.names)
@@ -190,6 +202,9 @@ class NestedAttributes:
                 slots = self._match_element(element)
                 for slot in slots.tolist():
                     found[self._names[slot]] = True
+        if self._held:
+            plain = {name: value for name, value in event.items() if not is_nested(value)}
+            found.update(dict.fromkeys(self._held.of_event(plain | found), True))
         return found
 
     def computed(self, row: dict[str, Any]) -> dict[str, Any] | None:
@@ -213,9 +228,10 @@ class NestedAttributes:
         """The rows of a batch with the attributes inside them, and computed from them, that are used."""
         if not self._used:
             return rows
-        if isinstance(rows, SparseRows) and len(self._used) > len(self._expressions):
+        if isinstance(rows, SparseRows) and len(self._used) > len(self._expressions) + len(self._held):
             rows = self._with_inside(rows)
-        return with_expressions(rows, self._expressions)
+        rows = with_expressions(rows, self._expressions)
+        return self._held.of_rows(rows, _with_attributes) if self._held else rows
 
     def _with_inside(self, rows: SparseRows) -> SparseRows:
         """The events of a batch with the attributes inside them that are used."""
@@ -337,6 +353,7 @@ class NestedAttributes:
         if self._index is not None and self._inner is not None:
             self._index._check()
             self._inner._check()
+        self._held._check()
 
 
 def _tree_of(node: _PathNode) -> dict[str, tuple[str, Any]] | None:

@@ -46,7 +46,7 @@ def add_plain(
                 break
             continue
         if kind is Type.STRING:
-            if not value.isascii():
+            if not value.isascii() and not _is_unicode(value):
                 break
         elif kind is Type.DOUBLE:
             value += 0.0  # -0.0 becomes 0.0

@@ -1,74 +1,84 @@
-r"""Conditions over the cap of normal forms: their parts become shared attributes.
+r"""`held('condition')` as a value of rows and events (`language/held.py`): TRUE where the condition holds.
 
-    (a1 AND b1 OR a2 AND b2 OR ...) AND (...) AND (...)
-    held('a1 = 1 AND b1 = 2 OR ...') = TRUE AND held(...) = TRUE AND held(...) = TRUE
-
-`held('condition')` is true where the condition holds; it is computed once per event, by the reference, for
-each distinct part, however many rules have it.
+Indexes of open streams find these conditions themselves (`match/held.py`); elsewhere, and over declared
+columns, they are computed here: over a batch by column, over a single row by the reference.
 
 >>> from tocsin.model.derived import derived
 >>> derived("\x1fheld('a = 1 OR b = \\'x\\'')")({"b": "x"})
 True
+>>> rows = Rows.of(a=Vector.of(Type.BIGINT, [1, 2]), b=Vector.of(Type.STRING, ["y", "y"]))
+>>> from tocsin.model.expressions.derived import expression_of
+>>> (found,) = expression_of("\x1f(held('a = 1 OR b = \\'x\\'', a, b))\x1fBIGINT,STRING").of_rows(rows)
+>>> found.values.tolist()
+[True, False]
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from tocsin.errors import NormalFormError, TocsinError
-from tocsin.language.algebra import And, Column, Compare, Or, Predicate, literal
-from tocsin.language.rewrite import normalise, push_not
+import numpy as np
+
+from tocsin.errors import TocsinError
+from tocsin.language.held import held_condition
 from tocsin.language.sql import parse_query
+from tocsin.model.columns import Rows, Vector
 from tocsin.model.derived import MISSING, Computed, unquoted
-from tocsin.model.paths import MARK
-from tocsin.model.schema import Stream
+from tocsin.model.expressions.derived import DerivedColumn
+from tocsin.model.expressions.tree import CallNode, ConstantNode, Ref, text_of, types_in
+from tocsin.model.paths import MARK, read_path
+from tocsin.model.schema import Field, Stream, Type
+from tocsin.predicate.evaluate import Facts
 from tocsin.reference import holds
 
-__all__ = ["of_condition", "within_cap"]
+__all__ = ["HeldColumn", "held_column", "of_condition"]
 
-
-def within_cap(predicate: Predicate) -> Predicate:
-    """The same condition with parts as shared attributes, as far as its normal form is too large.
-
-    >>> parts = [Or(tuple(And((Compare(Column(f"{a}{n}"), "=", 1), Compare(Column(f"b{n}"), "=", 2)))
-    ...     for n in range(20))) for a in "xyz"]
-    >>> str(within_cap(And(tuple(parts)))).count("held(")
-    3
-    """
-    return predicate if _fits(predicate) else _split(push_not(predicate))
-
-
-def _fits(predicate: Predicate) -> bool:
-    try:
-        normalise(predicate)
-    except NormalFormError:
-        return False
-    return True
-
-
-def _split(predicate: Predicate) -> Predicate:
-    if not isinstance(predicate, And | Or) or _fits(predicate):
-        return predicate
-    parts = tuple(map(_split, predicate.args))
-    fewer = type(predicate)(parts)
-    if _fits(fewer):
-        return fewer
-    return type(predicate)(tuple(_held(part) if isinstance(part, And | Or) else part for part in parts))
-
-
-def _held(predicate: Predicate) -> Predicate:
-    return Compare(Column(f"{MARK}held({literal(str(predicate))})"), "=", True)
+_CALL = re.compile(r"\(held\(('(?:[^'\\]|\\.)*')((?:, (?:`(?:[^`]|``)*`|[^,`]+))*)\)\)", re.DOTALL)
+_NAME = re.compile(r", (`(?:[^`]|``)*`|[^,`]+)")
 
 
 def of_condition(arguments: str) -> Computed:
-    """`held('condition')` as an attribute (`model/derived.py`)."""
-    where = parse_query(f"SELECT * FROM s WHERE {unquoted(arguments)}", {"s": Stream("s")}).where
-    if where is None:
+    """`held('condition')` as an attribute of an open stream (`model/derived.py`)."""
+    if re.fullmatch(r"\s*'(?:[^'\\]|\\.)*'\s*", arguments, re.DOTALL) is None:
         raise TocsinError("held takes a condition as text")
-    condition = where
+    condition = held_condition(f"{MARK}held({arguments.strip()})")
 
     def compute(event: Mapping[str, Any]) -> Any:
         return True if holds(condition, event) is True else MISSING
 
     return compute
+
+
+class HeldColumn(DerivedColumn):
+    """Where a condition over declared columns holds: TRUE or FALSE."""
+
+    def __init__(self, text: str, names: list[str], types: list[Type]) -> None:
+        super().__init__(CallNode("held", (ConstantNode(text), *map(Ref, names))), types)
+        relation = Stream("s", tuple(map(Field, names, types)))
+        where = parse_query(f"SELECT * FROM s WHERE {text}", {"s": relation}).where
+        assert where is not None, text
+        self._condition = where
+
+    @property
+    def kind(self) -> Type:
+        return Type.BOOLEAN
+
+    def of_row(self, row: Mapping[str, Any]) -> bool:
+        return holds(self._condition, row) is True
+
+    def of_plain(self, row: Mapping[str, Any]) -> bool:
+        return holds(self._condition, row) is True
+
+    def of_rows(self, rows: Rows) -> list[Vector]:
+        found = Facts(rows).holds(self._condition)
+        return [Vector(Type.BOOLEAN, found, np.ones(len(rows), np.bool_))]
+
+
+def held_column(name: str) -> HeldColumn:
+    """What `held('condition', column, ...)` stands for as an expression."""
+    call = _CALL.fullmatch(text_of(name))
+    assert call is not None, name
+    names = [str(read_path(one).steps[0]) for one in _NAME.findall(call[2])]
+    return HeldColumn(unquoted(call[1]), names, list(types_in(name)))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from tocsin.join.signature import KeySpec, common_type
 from tocsin.language.algebra import And, Band, Column, Existence, IsNull, Predicate, Query, Truth
-from tocsin.language.rewrite import NormalForm, normalise
+from tocsin.language.held import fitted
+from tocsin.language.rewrite import NormalForm
 from tocsin.language.shape import Plan, inner_conditions, outer_conditions, without_relation
 
 __all__ = ["Partnership", "partnerships"]
@@ -93,7 +94,7 @@ def _of(one: Existence, place: int, query: Query) -> list[Partnership]:
 
 def _form(parts: tuple[Predicate, ...]) -> NormalForm:
     own = tuple(map(without_relation, parts))
-    return normalise(Truth(True) if not own else own[0] if len(own) == 1 else And(own))
+    return fitted(Truth(True) if not own else own[0] if len(own) == 1 else And(own))
 
 
 def _names(columns: tuple[Column, ...]) -> tuple[str, ...]:

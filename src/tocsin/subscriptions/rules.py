@@ -15,19 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.errors import NormalFormError, SubscriptionError
-from tocsin.language.algebra import Query, Truth
+from tocsin.language.algebra import Predicate, Query, Truth
 from tocsin.language.deep_stack import with_deep_stack
+from tocsin.language.held import fitted
 from tocsin.language.predicates import relation_query
-from tocsin.language.rewrite import NormalForm, normalise
+from tocsin.language.rewrite import NormalForm, compact_form
 from tocsin.language.shape import Shape
 from tocsin.model.columns import Index
 from tocsin.model.schema import Stream, Table
 from tocsin.predicate.compile import flatten
 from tocsin.rules.base import Condition, Refusal, Rule, read_rules
-from tocsin.rules.shared import within_cap
 from tocsin.store.database import Database
 from tocsin.store.plans import FlatPlans, LazyPlans
-from tocsin.subscriptions.bulk import Load
+from tocsin.subscriptions.bulk import Load, collector_paused
 from tocsin.subscriptions.registry import Registry
 from tocsin.subscriptions.sources import Source
 
@@ -85,8 +85,8 @@ def load_rules(
         if isinstance(form, Refusal):
             refused.append(form)
             continue
-        forms.append(form[1])
-        taken.append(form[0])
+        forms.append(form)
+        taken.append(rule)
         numbers.append(n)
     source = RuleSource(relation, taken, named)
     lazy = LazyPlans(source.plan, np.arange(len(taken), dtype=np.int32))
@@ -94,16 +94,19 @@ def load_rules(
     return source, FlatPlans(query, Shape.FILTER, (flatten(forms),), (), lazy), numbers, refused
 
 
-def normal_form(rule: Condition) -> tuple[Condition, NormalForm] | Refusal:
-    """A rule with its normal form; where that is too large, parts become shared attributes."""
+def normal_form(rule: Condition) -> NormalForm | Refusal:
+    """The normal form of a rule; where that is too large, parts are shared attributes."""
     try:
-        return rule, with_deep_stack(normalise, rule.where)
-    except NormalFormError:
-        smaller = Condition(rule.rule, with_deep_stack(within_cap, rule.where))
-    try:
-        return smaller, with_deep_stack(normalise, smaller.where)
+        return with_deep_stack(_form, rule.where)
     except NormalFormError as error:
         return Refusal(rule.rule, "", "", error.fact)
+
+
+def _form(where: Predicate) -> NormalForm:
+    try:
+        return compact_form(where)
+    except NormalFormError:
+        return fitted(where)
 
 
 class RuleMethods(ABC):
@@ -149,12 +152,13 @@ class RuleMethods(ABC):
         >>> [d.subscription for d in e.publish("events", {"source": "aws.ec2"})]
         [1]
         """
-        read = list(read_rules(kind, rules, **options))
+        with collector_paused():
+            read = list(read_rules(kind, rules, **options))
         if ids is not None and len(ids) != len(read):
             raise SubscriptionError(
                 f"there are {len(read)} rules and {len(ids)} ids", hint="give one for each"
             )
-        with self._lock:
+        with self._lock, collector_paused():
             source, plans, taken, refused = load_rules(self._database.relation(stream), read, named)
             first = self._registry.last_id + 1
             own = np.array(taken if ids is None else [ids[n] for n in taken], np.int64)

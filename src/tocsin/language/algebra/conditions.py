@@ -60,6 +60,9 @@ class Column:
     type: Type | None = None
     relation: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # which a text keeps
+
     def __str__(self) -> str:
         if is_expression(self.name) and self.relation:
             tree = expression_of(self.name).tree
