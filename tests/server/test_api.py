@@ -169,6 +169,19 @@ def test_pause_resume_replace_expire_and_remove_are_deltas(server):
     assert signed[7:] == [(-1, "C")]
 
 
+def test_a_replaced_subscription_stays_its_subscribers(server):
+    define(server, STOCKS)
+    id = subscribe(server, "SELECT symbol FROM stocks WHERE per > 1", subscriber="ann")
+    for given, owner in (({}, "ann"), ({"subscriber": "bob"}, "bob"), ({"subscriber": None}, None)):
+        ok(server.put(f"/subscriptions/{id}", json={"sql": "SELECT symbol FROM stocks", **given}))
+        assert ok(server.get(f"/subscriptions/{id}")).get("subscriber") == owner
+    ok(server.put(f"/subscriptions/{id}", json={"sql": "SELECT symbol FROM stocks", "subscriber": "ann"}))
+    ok(server.post(f"/subscriptions/{id}/pause"))
+    ok(server.put(f"/subscriptions/{id}", json={"sql": "SELECT per FROM stocks"}))
+    ok(server.post(f"/subscriptions/{id}/resume"))
+    assert ok(server.get(f"/subscriptions/{id}"))["subscriber"] == "ann"
+
+
 def test_errors_are_problems_with_a_place_and_a_hint(server):
     define(server, "CREATE STREAM listings (price DOUBLE)")
     answer = server.post("/subscriptions", json={"sql": "SELECT * FROM listings WHERE prise <= 5"})

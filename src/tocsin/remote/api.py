@@ -81,7 +81,7 @@ class Api(ABC):
         return self._do(subscribe_many(rows, template, relation, backfill))
 
     def replace(self, id: int, sql: str, **given: Any) -> Any:
-        """Another query under the same id."""
+        """Another query under the same id, of the same subscriber unless `subscriber=` is given."""
         return self._do(simple("PUT", f"/subscriptions/{id}", {"sql": sql, **given}, again=True, sql=sql))
 
     def pause(self, ids: Sequence[int]) -> Any:

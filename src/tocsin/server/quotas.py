@@ -78,7 +78,7 @@ class TenantQuota:
         cost = self.quota.cost_us
         if cost is not None and core.cost_us > cost:
             fact = f"the subscriptions cost {core.cost_us:.0f} µs per changed row; the quota is {cost:.0f}"
-            raise _exceeded(fact, "GET /v1/stats/subscriptions shows the dearest ones")
+            raise _exceeded(fact, "GET /v1/subscriptions?sort=cost lists the dearest first")
 
     def admit_follower(self, followers: int) -> None:
         """Somebody wants to follow."""

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from tocsin.errors import SubscriptionError
 from tocsin.server.commands import (
@@ -177,7 +178,8 @@ async def replace(call: EndpointCall) -> Any:
     """Another query under the same id."""
     given = call.json(Replacement)
     check_text(call.tenants.limits, given.sql)
-    command = Replace(call.id, given.sql, given.subscriber, given.valid_from, given.valid_to)
+    subscriber = (await _described(call)).subscriber if given.subscriber is UNSET else given.subscriber
+    command = Replace(call.id, given.sql, subscriber, given.valid_from, given.valid_to)
     done = await call.hosted.do(command)
     return {"token": call.hosted.core.token(done.position), **done.result}
 
@@ -185,15 +187,20 @@ async def replace(call: EndpointCall) -> Any:
 async def expire(call: EndpointCall) -> Any:
     """The end of a subscription, now or later."""
     when = call.json(EndTime).at if call.body.strip() else None
+    one = await _described(call)
+    at = call.hosted.core.wall().isoformat() if when is None else when
+    done = await call.hosted.do(Replace(call.id, one.sql, one.subscriber, one.valid_from, at))
+    return {"token": call.hosted.core.token(done.position)}
+
+
+async def _described(call: EndpointCall) -> Subscribe:
+    """The subscription as it is registered."""
     applier, id = call.hosted.core.applier, call.id
 
     def read(engine: Any) -> Subscribe:
         return applier.paused[id] if id in applier.paused else applier.described(id)
 
-    one = (await call.hosted.read(read))[0]
-    at = call.hosted.core.wall().isoformat() if when is None else when
-    done = await call.hosted.do(Replace(id, one.sql, one.subscriber, one.valid_from, at))
-    return {"token": call.hosted.core.token(done.position)}
+    return (await call.hosted.read(read))[0]
 
 
 async def _do(call: EndpointCall, command: Command) -> Any:

@@ -120,10 +120,10 @@ class RegisteredMany(Struct):
 
 
 class Replacement(Struct, forbid_unknown_fields=True):
-    """Another query for a subscription."""
+    """Another query for a subscription; its subscriber stays unless one, or null, is given."""
 
     sql: Sql
-    subscriber: Name | None = None
+    subscriber: Name | UnsetType | None = UNSET
     valid_from: Time | None = None
     valid_to: Time | None = None
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+from urllib.parse import urlsplit
 
 import pytest
 
 from tocsin.errors import UsageError
+from tocsin.lab.chaos.server_clients import Receiver
 from tocsin.lab.chaos.server_parts import ServerChaosParts
 from tocsin.lab.chaos.servers import ServerChaos, ServerChaosResult
 
@@ -16,6 +19,22 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path):
     result = ServerChaos(3, tmp_path, said.append).run(2)
     assert result.ok, result.lines()
     assert result.runs == 2 and result.requests and result.deltas and result.webhooks
+
+
+def test_a_message_that_was_cut_was_not_received():
+    receiver, body = Receiver(), b'{"data": {"deltas": [{"subscription": 1, "row": {"worker": 0, "n": 7}}]}}'
+    port = urlsplit(receiver.url).port
+    answers = []
+    for some in (body[:10], body, body):
+        with socket.create_connection(("127.0.0.1", port)) as sender:
+            head = f"POST /hooks HTTP/1.1\r\nwebhook-id: a\r\ncontent-length: {len(body)}\r\n\r\n"
+            sender.sendall(head.encode() + some)
+            sender.shutdown(socket.SHUT_WR)
+            answers.append(sender.recv(100)[:12])
+    receiver.close()
+    assert answers == [b"", b"HTTP/1.1 200", b"HTTP/1.1 200"]
+    assert receiver.received() == {(1, 0, 7): 1}
+    assert (receiver.repeated, receiver.changed) == (1, 0)
 
 
 class TestParts:

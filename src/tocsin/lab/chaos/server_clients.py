@@ -265,7 +265,10 @@ class Receiver:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                body = self.rfile.read(length := int(self.headers["content-length"]))
+                if len(body) < length:  # the sender was killed: an answer would not reach it
+                    self.close_connection = True
+                    return
                 receiver._receive(self.headers["webhook-id"], body)
                 self.send_response(200)
                 self.send_header("content-length", "0")
