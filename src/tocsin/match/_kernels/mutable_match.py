@@ -3,8 +3,10 @@
 *Lists*, dimension by dimension: all values that events have there are compared with all entries of the list.
 *Pairs*: two dimensions of an event are looked up if each is among the partners of the other.
 
-`_holds` is the only test of a whole conjunction here. It reads codes, not ranks: ranks would change with
-every conjunction that is added.
+Two kernels test a whole conjunction, one for each layout of events: `_codes_hold` for those of a batch, sorted
+by event and dimension, and `codes_hold_in_table` for a single event, in a table by dimension (`single.py`),
+which spares the search; `tocsin bench match` and `tocsin bench single` measure them. Both read codes, not
+ranks: ranks would change with every conjunction that is added.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tocsin.match._kernels.primitives import lower
 from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Counter, Found, enlarged, new_found
 from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT
 
-__all__ = ["EventCodes", "MutableCounter", "match_mutable"]
+__all__ = ["EventCodes", "MutableCounter", "codes_hold_in_table", "match_mutable"]
 
 _SPACE = 1 << 16  # matches that space is made for at a time
 _COUNTERS = len(Counter)
@@ -85,7 +87,7 @@ def _test_holds(events, place, e, tests, i):
 
 
 @kernel(allocates=False)
-def _holds(events, place, e, first, last, tests):
+def _codes_hold(events, place, e, first, last, tests):
     """Do all clauses of tests first..last-1 hold for event e?"""
     i = first
     while i < last:
@@ -93,6 +95,32 @@ def _holds(events, place, e, first, last, tests):
         while (tests[i, 0] >> 32) & OR_NEXT:
             i += 1
             passed = passed or _test_holds(events, place, e, tests, i)
+        if not passed:
+            return False
+        i += 1
+    return True
+
+
+@kernel(inline=True, allocates=False)
+def _test_holds_in_table(tests, i, codes):
+    flags, d = tests[i, 0] >> 32, tests[i, 0] & 0xFFFFFFFF
+    there = codes[d, 0]
+    if flags & ABSENT:
+        return there == 0
+    inside = tests[i, 1] <= codes[d, 1] and codes[d, 1] <= tests[i, 2]
+    return there != 0 and inside != (flags & NEGATED != 0)
+
+
+@kernel(allocates=False)
+def codes_hold_in_table(arrays, row, codes):
+    """Do all clauses of a conjunction hold for the event in `codes`, a table by dimension?"""
+    tests, i = arrays.tests, arrays.first[row]
+    last = i + arrays.link[row, Link.TESTS]
+    while i < last:
+        passed = _test_holds_in_table(tests, i, codes)
+        while (tests[i, 0] >> 32) & OR_NEXT:
+            i += 1
+            passed = passed or _test_holds_in_table(tests, i, codes)
         if not passed:
             return False
         i += 1
@@ -179,7 +207,7 @@ def _match_runs(arrays, frame, runs, events, owners, found):
                     continue
                 e = np.int64(event[j])
                 followed += 1
-                if not _holds(events, place, e, t, z, tests):
+                if not _codes_hold(events, place, e, t, z, tests):
                     continue
                 if tag & MAY_REPEAT:
                     repeated[m] = (slot << 32) | (row0 + e)
@@ -245,7 +273,7 @@ def _match_chain(arrays, c, place, events, e, owners, found):
         slot, begin = np.int64(tag & SLOT), first[this]
         if len(owner) and owner[slot] != own:
             continue
-        if not _holds(events, place, e, begin, begin + link[this, Link.TESTS], tests):
+        if not _codes_hold(events, place, e, begin, begin + link[this, Link.TESTS], tests):
             continue
         if tag & MAY_REPEAT:
             if m == len(repeated):
@@ -275,7 +303,7 @@ def _match_unindexed(arrays, place, events, owners, found):
         candidates += count
         first = arrays.first[row]
         for e in range(count):
-            if _holds(events, place, e, first, first + arrays.link[row, Link.TESTS], arrays.tests):
+            if _codes_hold(events, place, e, first, first + arrays.link[row, Link.TESTS], arrays.tests):
                 repeated[m] = (slot << 32) | (row0 + e)
                 m += 1
     return Found(unique, n, repeated, m), candidates

@@ -23,11 +23,11 @@ import numpy as np
 from tocsin.compiled import kernel
 from tocsin.compiled.instructions import prefetch
 from tocsin.match._kernels.dimension_pairs import _bit_of
-from tocsin.match._kernels.mutable_match import MutableCounter
+from tocsin.match._kernels.mutable_match import MutableCounter, codes_hold_in_table
 from tocsin.match._kernels.mutable_update import MORE, Link
 from tocsin.match._kernels.primitives import MISSING, find_key, hash64, lower, upper
 from tocsin.match._kernels.verify import MAY_REPEAT, SLOT, Counter, holds_in_table
-from tocsin.predicate.flat import ABSENT, NEGATED, OR_NEXT, CodeSpace
+from tocsin.predicate.flat import CodeSpace
 
 __all__ = [
     "FEW", "SingleEvent", "SingleFound", "SingleState", "SingleTable", "match_one", "match_one_mutable",
@@ -419,14 +419,14 @@ def match_one_mutable(arrays, number, codes, table, event, found, counters):
             tag, row = np.uint32(last & 0xFFFFFFFF), last >> 32
             if tag & MORE:
                 counters[MutableCounter.FOLLOWED] += 1
-                if not _holds(arrays, row, codes):
+                if not codes_hold_in_table(arrays, row, codes):
                     continue
             _emit(tag, event, found)
     if len(arrays.keys) > 1:
         counters[MutableCounter.PAIRED] += _match_chains(arrays, codes, table, n, event, found)
     for k in range(arrays.begin[0], arrays.begin[0] + arrays.length[0]):
         last = arrays.entries[k, 2]
-        if _holds(arrays, last >> 32, codes):
+        if codes_hold_in_table(arrays, last >> 32, codes):
             _emit(np.uint32(last & 0xFFFFFFFF), event, found)
     counters[MutableCounter.UNINDEXED] += arrays.length[0]
     for i in range(n):
@@ -458,32 +458,6 @@ def _enter_codes(number, codes, table, event):
 
 
 @kernel(allocates=False)
-def _holds(arrays, row, codes):
-    """Do all clauses of a conjunction hold?"""
-    tests, i = arrays.tests, arrays.first[row]
-    last = i + arrays.link[row, Link.TESTS]
-    while i < last:
-        passed = _test_holds(tests, i, codes)
-        while (tests[i, 0] >> 32) & OR_NEXT:
-            i += 1
-            passed = passed or _test_holds(tests, i, codes)
-        if not passed:
-            return False
-        i += 1
-    return True
-
-
-@kernel(inline=True, allocates=False)
-def _test_holds(tests, i, codes):
-    flags, d = tests[i, 0] >> 32, tests[i, 0] & 0xFFFFFFFF
-    there = codes[d, 0]
-    if flags & ABSENT:
-        return there == 0
-    inside = tests[i, 1] <= codes[d, 1] and codes[d, 1] <= tests[i, 2]
-    return there != 0 and inside != (flags & NEGATED != 0)
-
-
-@kernel(allocates=False)
 def _match_chains(arrays, codes, table, n, event, found):
     """Conjunctions under two dimensions; how many were verified."""
     present, candidates = table.present, 0
@@ -497,7 +471,7 @@ def _match_chains(arrays, codes, table, n, event, found):
             row = np.int64(arrays.chains[at]) if arrays.keys[at] == (x << 32) | y else np.int64(-1)
             while row >= 0:
                 candidates += 1
-                if _holds(arrays, row, codes):
+                if codes_hold_in_table(arrays, row, codes):
                     _emit(arrays.tag[row], event, found)
                 row = np.int64(arrays.link[row, Link.NEXT])
     return candidates

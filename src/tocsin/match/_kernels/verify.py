@@ -1,7 +1,7 @@
 """Does a conjunction hold for an event? And the buffer of those that do.
 
 An immutable segment knows events as ranks (`segments/immutable.py`). They lie in memory in two ways, and for
-each there is one place that answers the question (for mutable segments: `_holds` in `mutable_match.py`):
+each there is one place that answers the question (for mutable segments, in `mutable_match.py`):
 
     a table     `table[dimension]` is the rank of one event, MISSING if absent    `holds_in_table`
     by event    the dimensions of each event, ascending, with their ranks         `rank_of`, `clauses_hold`
