@@ -3,9 +3,9 @@
 *Lists*, dimension by dimension: all values that events have there are compared with all entries of the list.
 *Pairs*: two dimensions of an event are looked up if each is among the partners of the other.
 
-Two kernels test a whole conjunction, one for each layout of events: `_codes_hold` for those of a batch, sorted
-by event and dimension, and `codes_hold_in_table` for a single event, in a table by dimension (`single.py`),
-which spares the search; `tocsin bench match` and `tocsin bench single` measure them. Both read codes, not
+Two kernels test a whole conjunction, one for each layout of events: `_codes_hold` for those of a batch,
+sorted by event and dimension, and `codes_hold_in_table` for a single event, in a table by dimension
+(`single.py`), which spares the search; `tocsin bench match` and `tocsin bench single` measure them. Both read codes, not
 ranks: ranks would change with every conjunction that is added.
 """
 
