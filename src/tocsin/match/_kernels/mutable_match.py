@@ -5,8 +5,8 @@
 
 Two kernels test a whole conjunction, one for each layout of events: `_codes_hold` for those of a batch,
 sorted by event and dimension, and `codes_hold_in_table` for a single event, in a table by dimension
-(`single.py`), which spares the search; `tocsin bench match` and `tocsin bench single` measure them. Both read codes, not
-ranks: ranks would change with every conjunction that is added.
+(`single.py`), which spares the search; `tocsin bench match` and `tocsin bench single` measure them. Both read
+codes, not ranks: ranks would change with every conjunction that is added.
 """
 
 from __future__ import annotations
