@@ -79,7 +79,7 @@ class _OrderedRows(JoinTable):
         except NoLabelLeft:
             return False
 
-    def _compute(self, spec: KeySpec | str | None, rows: Rows) -> tuple[Index, Mask]:
+    def compute(self, spec: KeySpec | str | None, rows: Rows) -> tuple[Index, Mask]:
         if isinstance(spec, KeySpec):
             return self._number(rows), np.ones(len(rows), np.bool_)
         if self._labels is None:

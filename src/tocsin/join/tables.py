@@ -303,7 +303,7 @@ class JoinTable:
             rows = self.store.rows
             code, valid = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
             present = np.flatnonzero(self.store.present())
-            code[present], valid[present] = self._compute(spec, rows.take(present))
+            code[present], valid[present] = self.compute(spec, rows.take(present))
             self._codes[spec] = RowCodes(code, valid)
         return self._codes[spec]
 
@@ -352,7 +352,7 @@ class JoinTable:
                     length = len(self.store.born)
                     known = RowCodes(longer(known.code, length), longer(known.valid, length))
                     self._codes[spec] = known
-                known.code[self._born], known.valid[self._born] = self._compute(spec, rows)
+                known.code[self._born], known.valid[self._born] = self.compute(spec, rows)
             for (key, attribute), order in self.orders.items():
                 entries = self._entries(key, attribute, self._born)
                 insert_rows(order.reserve(len(entries[0])), *entries)
@@ -364,7 +364,7 @@ class JoinTable:
         used: set[CodeSpec] = {part for spec in needed for part in spec}
         self._codes = {spec: codes for spec, codes in self._codes.items() if spec in used}
 
-    def _compute(self, spec: CodeSpec, rows: Rows) -> tuple[Index, Mask]:
+    def compute(self, spec: CodeSpec, rows: Rows) -> tuple[Index, Mask]:
         """The code of each row's key or attribute, and which rows have one."""
         assert spec is not None, "rows without a key have no codes of their own"
         if isinstance(spec, str):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tocsin.join._kernels.gather import BEGUN, DONE, KeyRanges, gather_some
 from tocsin.join.signature import KeySpec
-from tocsin.join.tables import JoinTables, NeededOrders
+from tocsin.join.tables import JoinTable, JoinTables, NeededOrders
 from tocsin.language.rewrite import NormalForm
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
@@ -29,6 +29,7 @@ from tocsin.model.delta import order_of
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier, selections
+from tocsin.semi.keyed import codes_by_row, is_keyed, keyed_rows
 from tocsin.semi.sweep import Crossings, crossings, lifetimes
 from tocsin.store.step import Step
 from tocsin.store.tables import FOREVER
@@ -163,7 +164,7 @@ class PartnerSets:
             slots = step.changed[table].signed().slot
             number, row = unpack(match_computed(index, step.tables[table].rows.take(slots)))
             for access, mine in self._by_access(number):
-                codes = tables[table].codes(access.key)
+                codes = codes_by_row(tables[table], access.key)
                 slot = slots[row[mine]]
                 there = codes.valid[slot]
                 sets.append(number[mine][there])
@@ -183,6 +184,8 @@ class PartnerSets:
     def _look_up(self, access: _Access, sets: Index, keys: Index, tables: JoinTables) -> Existences:
         """The same in one order: a few rows of each key, and more where none of them decides."""
         table = tables[access.table]
+        if access.key is not None and is_keyed(table, access.key):
+            return self._look_up_keyed(access, sets, keys, table)
         order = table.order(access.key, access.attribute)
         born, died = table.store.born, table.store.died
         count = len(sets)
@@ -212,6 +215,20 @@ class PartnerSets:
         start, *events = lifetimes(owner, born[row], died[row], count)
         return Existences(stays | (start > 0), crossings(start, 1, *events))
 
+    def _look_up_keyed(self, access: _Access, sets: Index, keys: Index, table: JoinTable) -> Existences:
+        """The same where the key is the table's own: there is one row at most, beside its versions."""
+        assert access.key is not None
+        owner, row = keyed_rows(table, access.key, keys)
+        if access.attribute is not None:
+            code, valid = table.compute(access.attribute, table.store.rows.take(row))
+            own = sets[owner]
+            inside = np.flatnonzero(valid & (code >= self._low[own]) & (code <= self._high[own]))
+            owner, row = owner[inside], row[inside]
+        holds = self._verifier.verify(table.store.rows, sets[owner], row)
+        owner, row = owner[holds], row[holds]
+        start, *events = lifetimes(owner, table.store.born[row], table.store.died[row], len(sets))
+        return Existences(start > 0, crossings(start, 1, *events))
+
     def _by_access(self, sets: Index) -> list[tuple[_Access, Index]]:
         """Positions in `sets` by how their partners are looked up."""
         if not len(sets):
@@ -236,6 +253,8 @@ class PartnerSets:
 
 def rows_of_keys(table: str, key: KeySpec | None, codes: Index, tables: JoinTables) -> tuple[Index, Index]:
     """All rows of keys: (number of the key, row)."""
+    if key is not None and is_keyed(tables[table], key):
+        return keyed_rows(tables[table], key, codes)
     order, count = tables[table].order(key, None), len(codes)
     every = np.full(count, GREATEST)
     ranges = KeyRanges(codes, np.full(count, LEAST), every, np.full(count, BEGUN), np.zeros(count, np.int64))

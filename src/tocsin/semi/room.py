@@ -29,6 +29,7 @@ from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier
 from tocsin.room import Room
 from tocsin.semi.conditions import Partnership, partnerships
+from tocsin.semi.keyed import codes_by_row
 from tocsin.semi.partners import PartnerKey, PartnerSets, distinct_pairs, rows_of_keys
 from tocsin.semi.scan import SemiScan, explain_semi, projected, semi_content
 from tocsin.semi.sweep import Crossings, crossings, lifetimes
@@ -250,7 +251,7 @@ class SemiRoom(Room):
         start, *events = lifetimes(np.arange(count), store.born[rows], store.died[rows], count)
         all_events = [events]
         for n, (key, negated) in enumerate(family.form.conditions):
-            codes = self._tables[family.form.table].codes(key)
+            codes = codes_by_row(self._tables[family.form.table], key)
             can = codes.valid[rows] & family.own[n].verify(store.rows, slots, rows)
             some = np.flatnonzero(can)
             before, *changes = self._partner_times(family.of(n, slots[some]), codes.code[rows[some]])

@@ -137,6 +137,12 @@ class KeyWindow(WindowStore):
         key = self._key(event)
         return key >= 0 and bool(self._times.state[key] == ALIVE)
 
+    def find_rows(self, keys: Vector) -> Index:
+        number = self._keys.find([keys])
+        if not len(self._times.row):
+            return np.full(len(number), -1)
+        return np.where(number >= 0, np.maximum(self._times.row[number], -1), -1).astype(np.int64)
+
     def _key(self, event: Rows) -> int:
         columns = [self._given(event, field.name) for field in self.schema.fields]
         return int(self._keys.find(columns)[0])

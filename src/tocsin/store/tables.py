@@ -150,6 +150,10 @@ class TableStore:
         """The slot of a key: a value, or a tuple if the key has several columns."""
         return self._slots.get(key)
 
+    def find_rows(self, keys: Vector) -> Index:
+        """The slots of values of the only key column; -1 for none. A staged step may hide a row or not."""
+        return np.array([self._slots.get(key, -1) for key in keys.values.tolist()], np.int64)
+
     def keys(self, rows: Rows) -> list[Any]:
         """The keys of some rows, as `find` takes them."""
         if not len(rows):  # then there may be no key columns either
