@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.delivery.batches import WebhookSender, requests_of
-from tocsin.delivery.courier import TokenBucket, WebhookSettings
 from tocsin.delivery.http import HttpAnswer, HttpPoster
+from tocsin.delivery.webhook_client import TokenBucket, WebhookSettings
 from tocsin.errors import TocsinError
 from tocsin.spark.sinks import QueryStart, as_sink, begin_sinks
 from tocsin.spark.sinks.webhooks import Webhook, send

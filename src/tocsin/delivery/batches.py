@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from tocsin.delivery.courier import UNAVAILABLE, Courier, TokenBucket, WebhookSettings
 from tocsin.delivery.http import Send
+from tocsin.delivery.webhook_client import UNAVAILABLE, TokenBucket, WebhookClient, WebhookSettings
 
 __all__ = ["Undelivered", "WebhookRequest", "WebhookSender", "requests_of"]
 
@@ -98,7 +98,7 @@ class WebhookSender:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.settings = settings
-        self._courier = Courier(settings, send, today=today, chance=chance)
+        self._client = WebhookClient(settings, send, today=today, chance=chance)
         self._buckets = {} if buckets is None else buckets
         self._now, self._sleep = now, sleep
         self._failures = 0  # requests in a row that nobody could answer
@@ -116,8 +116,8 @@ class WebhookSender:
             if due > self._now():
                 self._sleep(due - self._now())
             mine = waiting[name]
-            answer = self._courier.post(name, mine[0].key, mine[0].body)
-            verdict = self._courier.judge(answer, tried)
+            answer = self._client.post(name, mine[0].key, mine[0].body)
+            verdict = self._client.judge(answer, tried)
             self._failures = self._failures + 1 if answer.status in UNAVAILABLE else 0
             if verdict.delivered:
                 mine.popleft()

@@ -28,8 +28,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tocsin.delivery.courier import Courier, Verdict, WebhookSettings, back_off
 from tocsin.delivery.http import HttpPoster
+from tocsin.delivery.webhook_client import Verdict, WebhookClient, WebhookSettings, back_off
 from tocsin.errors import TocsinError
 
 __all__ = ["Outgoing", "Retries", "Target", "has_lanes", "target_of"]
@@ -85,7 +85,7 @@ def target_of(to: str, retries: Retries | None = None, secret: str = "") -> Targ
 
 
 class WebhookTarget:
-    """POST by the courier that Spark's sink uses, too."""
+    """POST by the client that Spark's sink uses, too."""
 
     def __init__(self, to: str, retries: Retries, secret: str = "") -> None:
         settings = WebhookSettings(
@@ -97,11 +97,11 @@ class WebhookTarget:
             secret=secret,
         )
         self._poster = HttpPoster()
-        self._courier = Courier(settings, self._poster)
+        self._client = WebhookClient(settings, self._poster)
 
     def send(self, message: Outgoing, tried: int) -> Verdict:
-        answer = self._courier.post(message.lane, message.id, message.body, message.id)
-        return self._courier.judge(answer, tried)
+        answer = self._client.post(message.lane, message.id, message.body, message.id)
+        return self._client.judge(answer, tried)
 
     def close(self) -> None:
         self._poster.close()

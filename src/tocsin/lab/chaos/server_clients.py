@@ -261,7 +261,7 @@ class Receiver:
         self.repeated, self.changed, self._lock = 0, 0, Lock()
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class HookHandler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -276,11 +276,11 @@ class Receiver:
 
             def log_message(self, *_: object) -> None: ...
 
-        class Server(ThreadingHTTPServer):
+        class HookServer(ThreadingHTTPServer):
             def handle_error(self, *_: object) -> None:
                 """A connection of a killed server."""
 
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = HookServer(("127.0.0.1", 0), HookHandler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}/hooks"
         Thread(target=self._server.serve_forever, daemon=True).start()

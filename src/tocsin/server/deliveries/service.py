@@ -17,8 +17,8 @@ from pathlib import Path
 from threading import Condition, RLock, Thread
 from typing import Any
 
-from tocsin.delivery.courier import Verdict
 from tocsin.delivery.targets import Target, target_of
+from tocsin.delivery.webhook_client import Verdict
 from tocsin.errors import TocsinError
 from tocsin.server.deliveries.definitions import DeliveryRule
 from tocsin.server.deliveries.outbox import Outbox, WaitingMessage

@@ -33,8 +33,8 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from tocsin.delivery.batches import Undelivered, WebhookRequest, WebhookSender, requests_of
-from tocsin.delivery.courier import TokenBucket, WebhookSettings
 from tocsin.delivery.http import HttpPoster
+from tocsin.delivery.webhook_client import TokenBucket, WebhookSettings
 from tocsin.errors import TocsinError
 from tocsin.spark.sharding import shard_of_text
 from tocsin.spark.sinks import QueryStart

@@ -20,7 +20,7 @@ from tocsin.delivery.http import HttpAnswer, Send
 from tocsin.delivery.signing import check_secret, message_id, signed
 from tocsin.errors import TocsinError
 
-__all__ = ["UNAVAILABLE", "Courier", "TokenBucket", "Verdict", "WebhookSettings", "back_off"]
+__all__ = ["UNAVAILABLE", "TokenBucket", "Verdict", "WebhookClient", "WebhookSettings", "back_off"]
 
 UNAVAILABLE = frozenset([0, 500, 502, 503, 504])  # 0 is no answer
 RETRIED = UNAVAILABLE | {408, 425, 429}
@@ -110,7 +110,7 @@ class Verdict(NamedTuple):
     wait: float | None = None
 
 
-class Courier:
+class WebhookClient:
     """Posts messages to the address of a webhook and judges the answers. It keeps no state."""
 
     def __init__(
