@@ -6,6 +6,7 @@ import logging
 import shutil
 import sqlite3
 import struct
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -122,3 +123,17 @@ def test_the_checksum_of_a_write_ahead_log_is_that_of_the_plain_loop():
             s1 = (s1 + first + s2) % 2**32
             s2 = (s2 + second + s1) % 2**32
         assert _checksum(data, f"{order}u4", *start) == (s1, s2)
+
+
+def test_a_snapshot_is_due_when_replaying_would_take_long(tmp_path):
+    settings = Settings(snapshot_seconds=0.0, look_every=0.01)
+    with Core(tmp_path / "data", settings=settings) as core:
+        core.call(Define("CREATE TABLE t (k BIGINT, PRIMARY KEY (k))"))
+        applied, end = 0, time.monotonic() + 30
+        while not core.log.base:
+            core.call(ApplyChanges("t", "object", b'{"k": %d}' % applied))
+            applied += 1
+            assert time.monotonic() < end
+        assert core.applied_seconds > 0
+    with Core(tmp_path / "data", settings=MANY) as core:
+        assert len(core.read(lambda engine: engine.rows("t"))) == applied

@@ -34,7 +34,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, Self
 
 import msgspec
@@ -115,6 +115,7 @@ class Core:
         self._queue: SimpleQueue[Task | None] = SimpleQueue()
         self.failed: BaseException | None = None
         self._ticked = 0.0
+        self.applied_seconds = 0.0  # of the processor, for commands that were applied or replayed
         self._is_closed = False
         self.position = self._recover()
         self._emitted.clear()
@@ -277,8 +278,11 @@ class Core:
                 keys.append(Key(task.key[0], task.key[1], msgspec.json.encode(task.result)))
 
     def _apply(self, command: Command) -> Any:
-        start = perf_counter()
-        result = self.applier.apply(command)
+        start, used = perf_counter(), thread_time()
+        try:
+            result = self.applier.apply(command)
+        finally:
+            self.applied_seconds += thread_time() - used
         rows = result["applied"] if isinstance(command, ApplyChanges) else 0
         self.counters.applied(rows, perf_counter() - start)
         return result
@@ -308,8 +312,10 @@ class Core:
             self._now = _EPOCH + timedelta(microseconds=found.at)
             restore(found, self.folder, self.applier)
             self.activity = Activity.decode(found.activity)
+        used = thread_time()
         for record in self.log.records(position):
             self._replay(record)
+        self.applied_seconds = thread_time() - used
         self._count_since(position)
         if self.log.position:
             seconds = perf_counter() - start

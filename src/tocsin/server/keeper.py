@@ -1,7 +1,7 @@
 """Housekeeping of a core beside its writer: snapshots, and how long deltas are kept.
 
-A snapshot is due when the log has enough commands that replaying them would take long. The writer stops for
-the capture alone.
+A snapshot is due when replaying the log would take long: by its bytes, its commands, and the processor time
+that they took when they were applied. The writer stops for the capture alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Keeper", "Settings"]
 
 _LOG = logging.getLogger(__name__)
+_SNAPSHOTS_SHARE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Settings:
 
     snapshot_bytes: int = 64 << 20
     snapshot_commands: int = 50_000
+    snapshot_seconds: float = 10.0  # that commands took; but at least five times what a snapshot takes
     snapshot_at_close: int = 1000  # commands
     delta_bytes: int = 1 << 30
     look_every: float = 1.0  # seconds
@@ -42,6 +44,7 @@ class Keeper:
     def __init__(self, core: Core, settings: Settings) -> None:
         self.settings = settings
         self.snapshot_bytes = _bytes_in(core.folder)
+        self._saved_seconds, self._took = 0.0, 0.0
         self._core = core
         self._closing = Event()
         self._lock = Lock()  # one snapshot at a time
@@ -60,7 +63,7 @@ class Keeper:
         """Write a snapshot now."""
         with self._lock:
             start = perf_counter()
-            captured = self._core.read(lambda _: self._core.capture())
+            captured, applied = self._core.read(lambda _: (self._core.capture(), self._core.applied_seconds))
             stopped = perf_counter() - start
             try:
                 write(captured, self._core.folder)
@@ -69,6 +72,7 @@ class Keeper:
                     segment.file = None
                 raise
             self.snapshot_bytes = _bytes_in(self._core.folder)
+            self._saved_seconds, self._took = applied, perf_counter() - start
             reached("snapshot.drop")
             self._core.log.drop_commands(captured.manifest.position)
             _LOG.info(
@@ -86,6 +90,8 @@ class Keeper:
         if (
             log.command_bytes > settings.snapshot_bytes
             or log.position - log.base > settings.snapshot_commands
+            or self._core.applied_seconds - self._saved_seconds
+            > max(settings.snapshot_seconds, _SNAPSHOTS_SHARE * self._took)
         ):
             self.snapshot()
         log.trim_blocks(settings.delta_bytes)
