@@ -83,9 +83,11 @@ test-peers: setup  ## compare rules with the engines they come from: 100,000 eve
 test-kafka: setup  ## run a pipeline from topic to topic on a real broker (needs Maven)
 	TOCSIN_TEST_KAFKA=1 $(BIN)/pytest -q tests/kafka -rs --durations=5 $(ARGS)
 
-# Jars are fetched by Maven, by their coordinates; tests are skipped where it cannot.
+# Jars are fetched by Maven, by their coordinates; tests are skipped where it cannot. A JVM has its jars from the start,
+# so each folder is a process of its own.
 test-connectors: setup  ## run Kafka, Delta and Iceberg for real: changes, subscriptions, sinks (needs Maven)
-	TOCSIN_TEST_KAFKA=1 TOCSIN_TEST_CONNECTORS=1 $(BIN)/pytest -q tests/kafka tests/connectors -rs --durations=5 $(ARGS)
+	TOCSIN_TEST_KAFKA=1 $(BIN)/pytest -q tests/kafka -rs --durations=5 $(ARGS)
+	TOCSIN_TEST_CONNECTORS=1 $(BIN)/pytest -q tests/connectors -rs --durations=5 $(ARGS)
 
 # Each version of Spark has an environment of its own, beside $(VENV).
 SPARKS ?= 4.1.0 4.3.0

@@ -23,8 +23,8 @@ from tocsin.spark.spark_hash import name_of
 from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages import route as routing
 from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
-from tocsin.spark.stages.steps import PipelinePaths
-from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA
+from tocsin.spark.stages.steps import LABELLED, PipelinePaths
+from tocsin.spark.stages.wire import CHANGES, label
 from tocsin.spark.versions.batch import Layout, Pins
 from tocsin.spark.versions.blocks import as_table
 from tocsin.spark.versions.store import Versions
@@ -158,8 +158,7 @@ class Simulated:
             ]
             one = self._stage(TableShards(self.paths), self.states[0], routed)
             two = self._stage(QueryShards(self.paths), self.states[1], one)
-        left = pa.RecordBatch.from_pylist(two, schema=MESSAGE_SCHEMA)
-        return pa.Table.from_batches(delivering.label(iter([left])))
+        return labelled(two)
 
     def _stage(self, processor: Any, states: States, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         processor.init(states)
@@ -172,6 +171,20 @@ class Simulated:
         for states.key, inbox in sorted(inboxes.items()):
             out += [message._asdict() for message in processor.handle(states.key, inbox)]
         return out
+
+
+_SCHEMA = pa.schema(
+    [
+        (name, {"string": pa.string(), "bigint": pa.int64(), "binary": pa.binary()}[kind])
+        for name, kind in (column.split() for column in LABELLED.split(", "))
+    ]
+)
+
+
+def labelled(messages: list[dict[str, Any]]) -> pa.Table:
+    """Messages as they leave the shards."""
+    rows = [label(message["kind"], message["payload"]) for message in messages]
+    return pa.Table.from_pylist([dict(zip(_SCHEMA.names, row, strict=True)) for row in rows], schema=_SCHEMA)
 
 
 def _of_kind(messages: pa.Table, kind: str) -> pa.Table:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.spark import simulated
 from tocsin.errors import TocsinError
 from tocsin.spark.sinks import (
     Files,
@@ -24,8 +25,8 @@ from tocsin.spark.sinks import (
 )
 from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
 from tocsin.spark.stages import deliver as delivering
-from tocsin.spark.stages.steps import MESSAGE, PipelinePaths
-from tocsin.spark.stages.wire import DEAD_LETTERS, MESSAGE_SCHEMA, pack
+from tocsin.spark.stages.steps import LABELLED, PipelinePaths
+from tocsin.spark.stages.wire import DEAD_LETTERS, label, pack
 from tocsin.spark.storage.store import open_store
 from tocsin.spark.versions.batch import Layout, Pins
 from tocsin.spark.versions.blocks import as_table
@@ -80,8 +81,7 @@ def expected(rows):
 
 
 def labelled(*messages):
-    batch = pa.RecordBatch.from_pylist(list(messages), schema=MESSAGE_SCHEMA)
-    return list(delivering.label(iter([batch])))
+    return [batch for message in messages for batch in simulated.labelled([message]).to_batches()]
 
 
 def opened(how, batches, paths):
@@ -201,13 +201,13 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
     empty = pa.table({"seq": pa.array([], pa.int64())})
     dead = pa.Table.from_pylist([{"seq": 3, "reason": "bad"}], schema=DEAD_LETTERS)
     sent = [deltas(one), deltas(two), message("mark", empty, seq=39, version=1), message("dead", dead)]
-    frame = delivering.labelled(
-        spark.createDataFrame([tuple(m.values()) for m in sent], MESSAGE).repartition(3)
-    )
+    rows = [label(m["kind"], m["payload"]) for m in sent]
+    frame = delivering.count_messages(spark.createDataFrame(rows, LABELLED).repartition(3))
     memory, letters = MemorySink(), MemorySink()
     sinks = as_sinks([memory, tmp_path / "deltas", f"json:{tmp_path / 'json'}"])
-    for batch, few in ((1, 1000), (2, 0), (2, 0)):  # few, many, and many again
-        monkeypatch.setattr(delivering, "FEW", few)
+    for batch, few, small in ((0, 1000, 1 << 16), (1, 1000, 0), (2, 0, 0), (2, 0, 1 << 16)):
+        monkeypatch.setattr(delivering, "FEW", few)  # deltas; or there are many, and then many again
+        monkeypatch.setattr(delivering, "SMALL", small)  # messages are opened here, or by tasks
         delivering.deliver(frame, batch, paths=paths, sinks=sinks, dead_letter_sinks=[letters])
         right = expected(one + two)
         written = [
@@ -224,8 +224,8 @@ def test_every_sink_has_the_same_whether_deltas_are_few_or_many(spark, tmp_path,
         assert [r["reason"] for r in letters.batches[batch].to_pylist()] == ["bad"]
     assert Pins(paths.pins, "q").applied(2) == 39
     assert len(list((tmp_path / "deltas" / "batch=1").iterdir())) == 1
-    assert sorted(p.name for p in (tmp_path / "deltas").iterdir()) == ["batch=1", "batch=2"]
-    quiet = delivering.labelled(spark.createDataFrame([tuple(sent[2].values())], MESSAGE))
+    assert sorted(p.name for p in (tmp_path / "deltas").iterdir()) == ["batch=0", "batch=1", "batch=2"]
+    quiet = delivering.count_messages(spark.createDataFrame(rows[2:3], LABELLED))
     delivering.deliver(quiet, 3, paths=paths, sinks=sinks[1:2], dead_letter_sinks=[letters])
     assert parquet.read_table(tmp_path / "deltas" / "batch=3").schema.names == delivering.DELTA_SCHEMA.names
     assert 3 not in letters.batches

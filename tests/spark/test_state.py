@@ -1,6 +1,7 @@
 """The state of shards: pieces under their own keys, which a new subscription does not touch; catching up."""
 
 import json
+import os
 import random
 
 import numpy as np
@@ -41,8 +42,8 @@ def written(run: Simulated, changes=()) -> int:
 
 
 def test_a_new_subscription_writes_no_rows_and_begins_with_the_next_batch(tmp_path):
-    """A filter, a join and a top-k, each beside one of its kind; and the first join and top-k of all."""
-    rows = 20_000
+    """A filter, a join and a top-k, each beside one of its kind; and one top-k that is there already."""
+    rows = int(os.environ.get("TOCSIN_STATE_ROWS", "20000"))  # of each table
     first = [
         (1, "SELECT * FROM a WHERE x < 10", None),
         (2, "SELECT a.id, b.y FROM a JOIN b USING (k) WHERE x < 10", None),

@@ -40,7 +40,7 @@ from tocsin.spark.stages.events import filter_events
 from tocsin.spark.stages.processors import QueryShards, TableShards
 from tocsin.spark.stages.route import Clock, route, utc_now
 from tocsin.spark.stages.rows import ADDRESSED, RowOpener, address
-from tocsin.spark.stages.steps import MESSAGE, Layout, PipelinePaths
+from tocsin.spark.stages.steps import LABELLED, MESSAGE, Layout, PipelinePaths
 from tocsin.spark.storage.store import Store, open_store, spark_address
 from tocsin.spark.versions.batch import ShardPlacement, load_placement
 from tocsin.spark.versions.blocks import blocks_of, definitions, subscribe
@@ -185,7 +185,8 @@ def shard_messages(
 ) -> DataFrame:
     """What leaves the shards of a pipeline: `changes` has the columns of `sources.COLUMNS`, and `wake`.
 
-    `stages` is the last of `STAGES` that is needed.
+    `stages` is the last of `STAGES` that is needed; what leaves the last of all has the columns of
+    `LABELLED`, what leaves another those of `MESSAGE`.
     """
     if stages == "events":
         return changes.mapInArrow(partial(filter_events, paths=paths, clock=clock), MESSAGE)
@@ -194,7 +195,7 @@ def shard_messages(
     found = routed.transformWithState(TableShards(paths), MESSAGE, "Append", "None")
     if stages == "tables":
         return found
-    return found.groupBy("shard").transformWithState(QueryShards(paths), MESSAGE, "Append", "None")
+    return found.groupBy("shard").transformWithState(QueryShards(paths), LABELLED, "Append", "None")
 
 
 def settled_stages(state: Store, placement: ShardPlacement) -> str:

@@ -51,6 +51,7 @@ from tocsin.spark.versions.batch import Pin, Pins, relations_of
 from tocsin.spark.versions.blocks import BlockKind, SubscriptionBlock
 from tocsin.spark.versions.store import Version, Versions, draft
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
+from tocsin.spark.worker_daemon import drop_archives
 from tocsin.store.database import find_relation
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 
@@ -362,6 +363,7 @@ class Matcher:
 
     def match_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: the events with their subscriptions."""
+        drop_archives()
         for batch in batches:
             starts, subscription, bad = self.match(batch)
             if bad and self.reporter:

@@ -1,7 +1,7 @@
 """A pipeline: a stream of changes in, the deltas of every subscription out, on Spark.
 
     changes ──┐                                                      ┌─► deltas
-              ├─ route ─► TableShards ─► QueryShards ─── label ─ deliver
+              ├─ route ─► TableShards ─► QueryShards ───────── deliver
     versions ─┘           (stage 1)      (stage 2)                   └─► dead letters
 
 It is one streaming query with one checkpoint. The log of subscription versions is its second source, so that
@@ -33,7 +33,7 @@ from tocsin.spark.early import start_early
 from tocsin.spark.hosting.client import wanted_hosts
 from tocsin.spark.sinks import QueryStart, Sink, as_sinks, begin_sinks, require_output
 from tocsin.spark.sources import normalised, require_stream
-from tocsin.spark.stages.deliver import count_changes, deliver, labelled
+from tocsin.spark.stages.deliver import count_changes, count_messages, deliver
 from tocsin.spark.stages.route import Clock, utc_now
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID
 from tocsin.spark.stages.steps import PipelinePaths
@@ -175,7 +175,7 @@ class Pipeline:
         frame = shard_messages(frame, paths, self.clock)
         if self.log is not None:
             each_batch = partial(_apply_log_first, each_batch, self.log, self.versions)
-        writer = labelled(frame).writeStream.foreachBatch(each_batch).outputMode("append")
+        writer = count_messages(frame).writeStream.foreachBatch(each_batch).outputMode("append")
         writer = writer.option("checkpointLocation", path)
         if name is not None:
             writer = writer.queryName(name)

@@ -8,6 +8,8 @@ What the settings are for:
 - workers run the Python of this process (Spark would use the first `python3` on the path);
 - on one machine the JVM uses only its quick compiler: a micro-batch then costs about two thirds, and the
   first one half. A cluster on loopback (`lab/chaos/cluster.py`) is one machine too;
+- on one machine Spark's own files are written by the simpler of its two ways (`_LOCAL`): the other one starts
+  some thirty processes (`chmod`, `readlink`) for every micro-batch;
 - Spark's classes come from an archive, if `tocsin warmup --spark` made one (`classes.py`).
 
 Any setting can be overridden: `session(**{"spark.sql.shuffle.partitions": 8})`. Your own session works as
@@ -61,6 +63,11 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "tocsin.spark.worker_daemon",  # imports before it forks workers
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # a second file beside each, though file systems have checksums
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 _THROUGHPUT = {  # long jobs: everything compiled, larger Arrow batches
     "spark.sql.codegen.wholeStage": "true",

@@ -8,13 +8,20 @@ threads hold locks. Nothing imported here leaves such a thread: those of Arrow's
 handle a fork, and thread pools start when they are first used, in the worker.
 
 The setting is `spark.python.daemon.module`; `sessions.py` sets it.
+
+A worker tells Python at the start of every task that files may have changed, and Python then reads the
+directories of all archives again that it has ever looked into. Spark has its own jar on the path of workers,
+with thousands of entries: a tenth of a second of processor time for each task. So what Python knows of
+archives is dropped when the modules are there (`drop_archives`); it looks again if it needs another one.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from zipimport import zipimporter
 
-__all__ = ["PRELOADED"]
+__all__ = ["PRELOADED", "drop_archives"]
 
 PRELOADED = (
     "pandas",
@@ -31,9 +38,18 @@ PRELOADED = (
     "tocsin.spark.stages.route",
 )
 
+
+def drop_archives() -> None:
+    """Drop the cached directories of archives, which each task would read again. Modules stay."""
+    known = sys.path_importer_cache
+    for path in [path for path, finder in known.items() if isinstance(finder, zipimporter)]:
+        del known[path]
+
+
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
     for name in PRELOADED:
         import_module(name)
+    drop_archives()
     manager()

@@ -39,7 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tocsin.errors import TocsinError
-from tocsin.spark.stages.deliver import Opener
+from tocsin.spark.stages.deliver import Messages, Opener
 from tocsin.spark.storage.cache import local_cache
 from tocsin.spark.storage.store import SCHEMES, Store, open_store
 
@@ -153,7 +153,7 @@ class Files:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _write_objects(
-        self, openers: Sequence[tuple[DataFrame, Opener]], store: Store, schema: pa.Schema = None
+        self, openers: Sequence[tuple[Messages, Opener]], store: Store, schema: pa.Schema = None
     ) -> None:
         """Write a batch to an object store. A replay writes the same objects under the same names again."""
         written = _write_parts(openers, store.address, self.form)
@@ -203,35 +203,37 @@ def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _write_parts(openers: Sequence[tuple[DataFrame, Opener]], folder: str | Path, form: str) -> list[str]:
-    """Have the tasks write their files; returns the names of those that have rows."""
-    if not openers:
-        return []
-    parts = [
-        frame.mapInArrow(
-            partial(_write_part, opener=opener, folder=str(folder), part=number, form=form), _WRITTEN
-        )
-        for number, (frame, opener) in enumerate(openers)
-    ]
-    return [row.file for row in reduce(DataFrame.union, parts).collect() if row.rows]
+def _write_parts(openers: Sequence[tuple[Messages, Opener]], folder: str | Path, form: str) -> list[str]:
+    """Write what is in the driver, and have tasks write the rest; returns the names of files with rows."""
+    written: list[tuple[str, int]] = []
+    parts: list[DataFrame] = []
+    for number, (messages, opener) in enumerate(openers):
+        write = partial(_write_part, opener=opener, folder=str(folder), part=number, form=form)
+        if isinstance(messages, DataFrame):
+            parts.append(messages.mapInArrow(write, _WRITTEN))
+        else:
+            written += [(one["file"][0].as_py(), one["rows"][0].as_py()) for one in write([messages])]
+    if parts:
+        written += [(row.file, row.rows) for row in reduce(DataFrame.union, parts).collect()]
+    return [file for file, rows in written if rows]
 
 
 def _write_part(
     batches: Iterable[pa.RecordBatch], opener: Opener, folder: str, part: int, form: str
 ) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: write a file with the deltas of this task."""
+    """For `mapInArrow`: write a file with the deltas of this task, or of the driver."""
     context = TaskContext.get()
-    assert context is not None
+    partition, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
     write = _write_parquet if form == "parquet" else _write_json
     if "://" in folder:
-        name = f"part-{part}-{context.partitionId():05d}.{form}"  # the same if the task is retried
+        name = f"part-{part}-{partition:05d}.{form}"  # the same if the task is retried
         with tempfile.TemporaryFile(dir=local_cache().root) as draft:
             rows = write(draft, opener(batches))
             if rows:
                 open_store(folder).put_file(name, draft)
         yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
         return
-    name = f"part-{part}-{context.partitionId():05d}-{context.taskAttemptId()}.{form}"
+    name = f"part-{part}-{partition:05d}-{attempt}.{form}"
     if not os.path.isdir(folder):
         raise TocsinError(
             f"{folder} cannot be reached by a worker",

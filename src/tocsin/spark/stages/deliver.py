@@ -1,14 +1,16 @@
 """The end of a batch: count its messages, open them for the sinks, write dead letters, record the last seq.
 
-    shards ─ label ─ observe ─► foreachBatch: deliver ─┬─ few deltas: one task opens, merges and sorts all
-                                                       └─ many: each task opens its own; those that may
-                                                          cancel with another shard's meet in one task
+    shards ─ observe ─► foreachBatch: deliver ─┬─ small messages: the driver opens, merges and sorts all
+                                               ├─ few deltas: one task does
+                                               └─ many: each task opens its own; those that may
+                                                  cancel with another shard's meet in one task
 
 Shards send their deltas as a few messages with an Arrow table each. Spark keeps the messages for the
 duration of the batch as they are: as rows of Spark's, every delta would pass through the JVM several times.
-A sink of files opens them in the task that writes them; only a sink that needs rows gets rows.
+A sink of files opens them in the task that writes them; only a sink that needs rows gets rows. The job that
+runs the batch also collects its messages if they are small: no other job is needed then.
 
-`label` adds to each message the columns that counting and delivery use:
+A message that leaves the shards has the columns that counting and delivery use (`wire.label`):
 
     kind     deltas | messages | dead | mark
     rows     how many deltas, messages or dead letters it has
@@ -57,9 +59,9 @@ if TYPE_CHECKING:
     from tocsin.spark.sinks import Sink
 
 __all__ = [
-    "DEAD_LETTER_COLUMNS", "DELTA_COLUMNS", "DELTA_SCHEMA", "BatchDeltas", "Opener", "consolidated",
-    "count_changes", "deliver", "label", "labelled", "open_all", "open_dead_letters", "open_described",
-    "open_plain", "open_split", "ordered", "write_dead_letters",
+    "DEAD_LETTER_COLUMNS", "DELTA_COLUMNS", "DELTA_SCHEMA", "BatchDeltas", "Messages", "Opener",
+    "consolidated", "count_changes", "count_messages", "deliver", "open_all", "open_dead_letters",
+    "open_described", "open_plain", "open_split", "ordered", "write_dead_letters",
 ]  # fmt: skip
 
 DELTA_COLUMNS = ["query", "batch", "seq", "subscription", "subscriber", "sign", "row"]
@@ -75,30 +77,15 @@ DELTA_SCHEMA = pa.schema(
 )
 
 FEW = 250_000  # deltas of a batch that one task opens and sorts
+SMALL = 1 << 16  # bytes of a message that the driver opens
 CHUNK = 1 << 16  # rows that leave a worker at once
 
 Opener = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messages in, rows out
+Messages = DataFrame | pa.RecordBatch  # in tasks, or in the driver
 
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
 _DATA = pa.field("data", pa.binary())
 _DEAD_LETTERS = "table string, op string, row string, seq bigint, reason string"
-_NUMBERS = ("seq", "version", "produced", "missed")  # facts of messages
-_LABELLED = (
-    "kind string, rows bigint, split bigint, seq bigint, version bigint, produced bigint, missed bigint, "
-    "payload binary"
-)
-_LABELLED_SCHEMA = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("rows", pa.int64()),
-        ("split", pa.int64()),
-        ("seq", pa.int64()),
-        ("version", pa.int64()),
-        ("produced", pa.int64()),
-        ("missed", pa.int64()),
-        ("payload", pa.binary()),
-    ]
-)
 
 
 # -- counting ------------------------------------------------------------------------------------------
@@ -109,9 +96,9 @@ def count_changes(changes: DataFrame) -> DataFrame:
     return changes.observe(IN, F.count(F.lit(1)).alias("changes"), F.max("seq").alias("highest_seq"))
 
 
-def labelled(messages: DataFrame) -> DataFrame:
-    """The messages of the last stage, labelled and observed."""
-    return messages.mapInArrow(label, _LABELLED).observe(
+def count_messages(messages: DataFrame) -> DataFrame:
+    """The messages that leave the last stage, observed."""
+    return messages.observe(
         OUT,
         (_rows_of_kind(ShardMessageKind.DELTAS) + _rows_of_kind(ShardMessageKind.MESSAGES)).alias("deltas"),
         _rows_of_kind(ShardMessageKind.DEAD_LETTERS).alias("dead_letters"),
@@ -127,24 +114,6 @@ def _rows_of_kind(kind: ShardMessageKind) -> Column:
     return F.coalesce(F.sum(F.when(F.col("kind") == kind.value, F.col("rows"))), F.lit(0))
 
 
-def label(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: the messages that leave the shards, labelled."""
-    for batch in batches:
-        for kind, payload in zip(batch["kind"].to_pylist(), batch["payload"].to_pylist(), strict=True):
-            facts, table = unpack(payload)
-            rows = split = int(facts.get("rows", table.num_rows))
-            if kind != ShardMessageKind.DELTAS:
-                split = 0
-            elif "split" in table.column_names:
-                split = pc.sum(table["split"]).as_py() or 0
-            numbers = (int(facts[name]) if name in facts else None for name in _NUMBERS)
-            values = [kind, rows, split, *numbers, payload]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([value], f.type) for value, f in zip(values, _LABELLED_SCHEMA, strict=True)],
-                schema=_LABELLED_SCHEMA,
-            )
-
-
 # -- delivering ----------------------------------------------------------------------------------------
 
 
@@ -152,36 +121,45 @@ def label(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class BatchDeltas:
     """The deltas of one batch, still packed into messages."""
 
-    frame: DataFrame  # labelled messages
+    frame: DataFrame  # messages
     paths: PipelinePaths
     batch: int
     rows: int
     split: int  # of them
     query: str = ""  # the query's name in what leaves the pipeline
     messages: int = 0  # that describe the batch beside the deltas
+    collected: pa.Table | None = None  # all messages, if they are small
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows, without query and batch."""
         return DELTA_SCHEMA if self.paths.output == "deltas" else DELTA_SCHEMA.append(_DATA)
 
-    def openers(self) -> list[tuple[DataFrame, Opener]]:
-        """Frames of messages, each with the function that opens it in a task; together they are the batch.
+    def openers(self) -> list[tuple[Messages, Opener]]:
+        """Messages, each with the function that opens them where they are; together they are the batch.
 
-        Few deltas are one frame with one task, in order. Of many, each task has its own in order.
+        Small messages are in the driver. Few deltas are one frame with one task, in order. Of many, each
+        task has its own in order.
         """
         if self.paths.output == "deltas":
             return self._delta_openers()
-        described = self.frame.where(F.col("kind") == ShardMessageKind.MESSAGES.value).coalesce(1)
+        described = self._of_kind(ShardMessageKind.MESSAGES)
         opener = partial(open_described, paths=self.paths, batch=self.batch)
         found = [(described, opener)] if self.messages else []
         deltas = self._delta_openers() if self.rows or not found else []
         return [*found, *((frame, partial(_beside, opener=each)) for frame, each in deltas)]
 
-    def _delta_openers(self) -> list[tuple[DataFrame, Opener]]:
-        deltas = self.frame.where(F.col("kind") == ShardMessageKind.DELTAS.value)
+    def _of_kind(self, kind: ShardMessageKind) -> Messages:
+        """The messages of a kind, in the driver or in one task."""
+        if self.collected is not None:
+            found = self.collected.filter(pc.equal(self.collected["kind"], kind.value)).combine_chunks()
+            return next(iter(found.to_batches()), pa.RecordBatch.from_pylist([], found.schema))
+        return self.frame.where(F.col("kind") == kind.value).coalesce(1)
+
+    def _delta_openers(self) -> list[tuple[Messages, Opener]]:
         if self.rows <= FEW:
-            return [(deltas.coalesce(1), partial(open_all, paths=self.paths))]
+            return [(self._of_kind(ShardMessageKind.DELTAS), partial(open_all, paths=self.paths))]
+        deltas = self.frame.where(F.col("kind") == ShardMessageKind.DELTAS.value)
         plain = (deltas.where("rows > split"), partial(open_plain, paths=self.paths))
         if not self.split:
             return [plain]
@@ -193,9 +171,15 @@ class BatchDeltas:
         """The deltas as rows, with the columns of `DELTA_COLUMNS`."""
         is_plain = self.paths.output == "deltas"
         schema = _DELTAS if is_plain else f"{_DELTAS}, data binary"
-        parts = [frame.mapInArrow(opener, schema) for frame, opener in self.openers()]
+        parts = [self._rows(messages, opener, schema) for messages, opener in self.openers()]
         columns = DELTA_COLUMNS if is_plain else [*DELTA_COLUMNS, "data"]
         return _with_batch(reduce(DataFrame.union, parts), self.query, self.batch, columns)
+
+    def _rows(self, messages: Messages, opener: Opener, schema: str) -> DataFrame:
+        if isinstance(messages, DataFrame):
+            return messages.mapInArrow(opener, schema)
+        rows = pa.Table.from_batches(opener([messages]), self.schema)
+        return self.frame.sparkSession.createDataFrame(rows, schema)
 
 
 def deliver(
@@ -211,24 +195,25 @@ def deliver(
     frame.sparkSession.conf.set(paths.batch_setting, str(batch))
     frame = frame.persist()
     try:
-        sums = frame.groupBy("kind").agg(
-            F.sum("rows").alias("rows"), F.sum("split").alias("split"), F.max("seq").alias("seq")
-        )
-        found = {row.kind: row for row in sums.collect()}
-        counts = found.get(ShardMessageKind.DELTAS)
-        rows, split = (counts.rows, counts.split) if counts is not None else (0, 0)
-        described = found[ShardMessageKind.MESSAGES].rows if ShardMessageKind.MESSAGES in found else 0
-        deltas = BatchDeltas(frame, paths, batch, rows, split, query, described)
+        small = F.when(F.length("payload") <= SMALL, F.col("payload"))
+        found = frame.select("kind", "rows", "split", "seq", small.alias("payload")).toArrow()
+        sums = found.group_by("kind").aggregate([("rows", "sum"), ("split", "sum"), ("seq", "max")])
+        by_kind = {one.pop("kind"): one for one in sums.to_pylist()}
+        counts = by_kind.get(ShardMessageKind.DELTAS, {"rows_sum": 0, "split_sum": 0})
+        described = by_kind.get(ShardMessageKind.MESSAGES, {"rows_sum": 0})["rows_sum"]
+        collected = None if found["payload"].null_count else found
+        rows, split = counts["rows_sum"], counts["split_sum"]
+        deltas = BatchDeltas(frame, paths, batch, rows, split, query, described, collected)
         for sink in sinks:
             write_packed = getattr(sink, "write_packed", None)
             if write_packed is not None:
                 write_packed(deltas)
             else:
                 sink(deltas.table(), batch)
-        if ShardMessageKind.DEAD_LETTERS in found:  # rare: spare a healthy batch the job
+        if ShardMessageKind.DEAD_LETTERS in by_kind:  # rare: spare a healthy batch the job
             write_dead_letters(frame, batch, dead_letter_sinks, query)
-        if ShardMessageKind.MARK in found:
-            Pins(paths.pins, paths.query).set_applied(batch, found[ShardMessageKind.MARK].seq)
+        if ShardMessageKind.MARK in by_kind:
+            Pins(paths.pins, paths.query).set_applied(batch, by_kind[ShardMessageKind.MARK]["seq_max"])
     finally:
         frame.unpersist()
 

@@ -20,6 +20,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from tocsin.spark.spark_hash import key_of, name_of
 from tocsin.spark.stages.steps import (
+    LABELLED,
     PipelinePaths,
     ShardMessage,
     ShardMessageKind,
@@ -27,6 +28,7 @@ from tocsin.spark.stages.steps import (
     ShardStep,
     StateMeta,
 )
+from tocsin.spark.worker_daemon import drop_archives
 
 if TYPE_CHECKING:
     from tocsin.spark.hosting.client import Hosts
@@ -40,6 +42,7 @@ _META = (
     "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint, "
     "first bigint, line string"
 )
+_LABELLED = Row(*(column.split()[0] for column in LABELLED.split(", ")))
 
 
 class _Shards(StatefulProcessor):
@@ -51,6 +54,7 @@ class _Shards(StatefulProcessor):
         self.paths = paths
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        drop_archives()
         self._blobs = handle.getMapState("chunks", "number bigint", "blob binary")
         self._meta = handle.getValueState("meta", _META)
 
@@ -63,9 +67,13 @@ class _Shards(StatefulProcessor):
         messages: dict[str, list[bytes]] = {}
         for row in rows:
             messages.setdefault(row.kind, []).append(bytes(row.payload))
-        for shard, kind, payload in self.handle(name, messages):
-            to = key_of(shard) if shard else ""
-            yield Row(shard=to, kind=str(kind), payload=payload)  # Spark's pickler knows no enums
+        for message in self.handle(name, messages):
+            yield self.as_row(message)
+
+    def as_row(self, message: ShardMessage) -> Row:
+        """A message as the next stage receives it. Spark's pickler knows no enums."""
+        to = key_of(message.shard) if message.shard else ""
+        return Row(shard=to, kind=str(message.kind), payload=message.payload)
 
     def handle(self, name: str, messages: dict[str, list[bytes]]) -> list[ShardMessage]:
         """The whole step, finished before anything is yielded: Spark may drop a generator half-way."""
@@ -129,6 +137,12 @@ class QueryShards(_Shards):
     """Stage 2: evaluates everything else; what stage 1 has finished (`out|...`) passes through."""
 
     stage = "query"
+
+    def as_row(self, message: ShardMessage) -> Row:
+        """A message that leaves the shards (`steps.LABELLED`)."""
+        from tocsin.spark.stages.wire import label
+
+        return _LABELLED(*label(message.kind, message.payload))
 
 
 log = logging.getLogger(__name__)

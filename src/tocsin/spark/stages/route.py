@@ -29,6 +29,7 @@ from tocsin.spark.stages.steps import PipelinePaths, ShardMessageKind
 from tocsin.spark.stages.wire import CHANGES, MESSAGE_SCHEMA, NO_ROWS, pack
 from tocsin.spark.versions.batch import Pin, Pins, load_placement
 from tocsin.spark.versions.store import Versions
+from tocsin.spark.worker_daemon import drop_archives
 
 __all__ = ["Clock", "current_batch", "current_query", "route", "table_shards_of", "utc_now"]
 
@@ -130,6 +131,7 @@ def current_batch(paths: PipelinePaths) -> int:
 
     Spark's own property is not set when `foreachBatch` runs in a Connect server.
     """
+    drop_archives()
     context = TaskContext.get()
     setting = paths.batch_setting if paths.query else "streaming.sql.batchId"
     batch = context.getLocalProperty(setting) if context is not None else None

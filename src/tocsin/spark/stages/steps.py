@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 __all__ = [
+    "LABELLED",
     "MESSAGE",
     "Blobs",
     "Layout",
@@ -24,6 +25,11 @@ __all__ = [
 ]  # fmt: skip
 
 MESSAGE = "shard string, kind string, payload binary"
+LABELLED = (
+    "kind string, rows bigint, split bigint, seq bigint, version bigint, produced bigint, missed bigint, "
+    "payload binary"
+)
+"""A message that leaves the last stage (`deliver.py` says what its columns are)."""
 
 SHORT = 12  # letters of a token in a line
 KEPT_TOKENS = 16
