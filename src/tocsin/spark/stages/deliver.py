@@ -42,7 +42,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +81,7 @@ SMALL = 1 << 16  # bytes of a message that the driver opens
 CHUNK = 1 << 16  # rows that leave a worker at once
 
 Opener = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]  # messages in, rows out
-Messages = DataFrame | pa.RecordBatch  # in tasks, or in the driver
+Messages: TypeAlias = DataFrame | pa.RecordBatch  # in tasks, or in the driver
 
 _DELTAS = "seq bigint, subscription bigint, subscriber string, sign tinyint, row string"
 _DATA = pa.field("data", pa.binary())
