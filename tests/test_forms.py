@@ -7,8 +7,10 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 from tocsin import Engine
+from tocsin.cli import app
 from tocsin.commands.backtest import backtest
 from tocsin.reference import row_key
 
@@ -109,3 +111,31 @@ def test_a_backtest_replays_it(tmp_path, form):
     assert not found.bad.rows
     expected = form != "absence of keys"  # its keys are rows of a table, which the file does not hold
     assert bool(found.subscriptions[0].matches) == expected
+
+
+def test_what_is_kept_is_bounded_and_reported(tmp_path):
+    """Ever new keys come and go; what windows, groups, sequences and absence keep does not grow."""
+    now = BEGIN
+    engine = Engine(clock=lambda: now)
+    engine.execute(DEFINITIONS)
+    for form in OVER_STREAM:
+        engine.subscribe(FORMS[form].replace("'forever'", "'2 minutes'"))
+    sizes = []
+    for n in range(60):
+        now += timedelta(seconds=30)
+        engine.apply("e", [{"k": 500 * n + k, "x": k % 5} for k in range(500)])
+        stats = engine.stats()
+        windows = sum(window["bytes"] for window in stats["windows"].values())
+        groups = sum(source["bytes"] for source in stats["group"]["sources"])
+        sizes.append((windows, groups, stats["sequence"]["bytes"]))
+        assert stats["sequence"]["chains"] <= 500 * 12  # pruned when most are late
+        assert stats["group"]["sources"][0]["groups"] <= 500 * 5
+    assert all(late <= 2 * early for early, late in zip(sizes[15], sizes[-1], strict=True))
+    engine.save(tmp_path / "saved")
+    shown = CliRunner().invoke(app, ["limits", str(tmp_path / "saved"), "--kept"]).stdout
+    assert "window e (k) WITH (window = '1 minute'" in shown and "groups of e WITH" in shown
+    assert "sequences: 2 steps, " in shown and "bytes" in shown
+    found = json.loads(
+        CliRunner().invoke(app, ["limits", str(tmp_path / "saved"), "--kept", "--json"]).stdout
+    )
+    assert found["sequences"]["chains"] > 0 and len(found["windows"]) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +28,13 @@ def add_limits_commands(app: typer.Typer) -> None:
     app.command("refresh")(refresh)
 
 
-def print_limits(state: Saved, as_json: Json = False) -> None:
+def print_limits(
+    state: Saved,
+    kept: Annotated[
+        bool, typer.Option("--kept", help="What windows, groups and sequences keep, instead.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Report what limits cost the subscriptions of a saved engine.
 
     Of deferred ones: what was promised, and what was kept. Of joins of two streams: how many pairs the
@@ -36,12 +43,16 @@ def print_limits(state: Saved, as_json: Json = False) -> None:
     \b
       tocsin limits saved/
       tocsin limits saved/ --json
+      tocsin limits saved/ --kept
     """
     from tocsin.engine import Engine
     from tocsin.language.shape import Shape
 
     with report_errors(as_json):
         engine = Engine.load(state)
+        if kept:
+            _print_kept(_counted(engine), as_json)
+            return
         limited = [s for s in engine.subscriptions() if s.shape in (Shape.DEFERRED, Shape.STREAMJOIN)]
         reports = [(one, _report(engine, one)) for one in limited]
     if as_json:
@@ -51,6 +62,46 @@ def print_limits(state: Saved, as_json: Json = False) -> None:
         stdout().print(f"{one.id}  {_line(report)}  {one.sql}", markup=False)
         for warning in report.get("warnings", ()):
             stdout().print(f"    {warning}", markup=False)
+
+
+def _counted(engine: Engine) -> dict[str, Any]:
+    """The statistics, after groups were made from the saved rows, which the first content of each does."""
+    from tocsin.language.shape import Shape
+
+    made: set[Any] = set()
+    for one in engine.subscriptions():
+        query = engine.query(one.id)
+        source = query.tables, query.where, query.group
+        if one.shape is Shape.GROUP and source not in made:
+            made.add(source)
+            with suppress(SubscriptionError):  # it waits, or has expired
+                engine.content(one)
+    return engine.stats()
+
+
+def _print_kept(stats: dict[str, Any], as_json: bool) -> None:
+    """The state of windows, of groups by their tables and keys, and of sequences."""
+    groups = {
+        f"{', '.join(source['tables'])} by {', '.join(source['keys']) or 'nothing'}": {
+            name: source[name] for name in ("groups", "values", "bytes")
+        }
+        for source in stats["group"]["sources"]
+    }
+    names = ("steps", "chains", "events", "bytes")
+    sequences = (
+        {name: stats["sequence"][name] for name in names} if stats["sequence"]["subscriptions"] else {}
+    )
+    found = {"windows": stats["windows"], "groups": groups, "sequences": sequences}
+    if as_json:
+        print_json(found)
+        return
+    for kind, parts in (("window", found["windows"]), ("groups of", groups), ("sequences", {"": sequences})):
+        for name, counts in parts.items():
+            shown = ", ".join(
+                f"{count} {what}" for what, count in counts.items() if not isinstance(count, dict)
+            )
+            if shown:
+                stdout().print(f"{kind} {name}: {shown}".replace(" :", ":"), markup=False)
 
 
 def _report(engine: Engine, subscription: Subscription) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from tocsin.language.shape import Plan
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.match.nested import match_computed
-from tocsin.model.columns import Index, Mask, Rows, longer
+from tocsin.model.columns import Index, Mask, Rows, longer, runs
 from tocsin.model.delta import Deltas, order_of
 from tocsin.model.texts import TextNumbers
 from tocsin.predicate.codes import GREATEST, LEAST
@@ -305,9 +305,8 @@ def _moments(
 ) -> _Moments:
     """How the first k rows of pairs change at moments."""
     size = np.diff(found.begin)[pair]
-    event = np.repeat(np.arange(len(pair)), size)
-    start = np.cumsum(size) - size
-    row = found.row[found.begin[pair][event] + np.arange(len(event)) - start[event]]
+    event, place = runs(found.begin[pair], size)
+    start, row = np.cumsum(size) - size, found.row[place]
     at, born, died = when[event], store.born[row], store.died[row]
     inside = []
     for alive in ((born < at) & (died >= at), (born <= at) & (died > at)):

@@ -234,7 +234,14 @@ class GroupTotals:
 
     def stats(self) -> dict[str, Any]:
         """Groups, and values that are kept in order."""
-        return {"groups": len(self), "values": sum(values.nodes for values in self._values.values())}
+        nodes = sum(values.nodes for values in self._values.values())
+        return {"groups": len(self), "values": nodes, "bytes": self.nbytes}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; texts are not in them."""
+        own = self.rows.nbytes + sum(array.nbytes for array in self._totals or ())
+        return own + self.directory.nbytes + sum(values.nbytes for values in self._values.values())
 
     def _check(self) -> None:
         """No count is negative; groups are found by their keys."""

@@ -69,6 +69,11 @@ class GroupValues:
         return out[0, 0], out[0, 1], out[0, 2]
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays; texts are not in them."""
+        return sum(array.nbytes for array in self._forest)
+
+    @property
     def nodes(self) -> int:
         """How many distinct values there are in all groups."""
         return len(self._forest.key) - int(self._forest.used[0])

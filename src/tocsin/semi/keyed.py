@@ -10,7 +10,7 @@ import numpy as np
 
 from tocsin.join.signature import KeySpec
 from tocsin.join.tables import JoinTable, RowCodes
-from tocsin.model.columns import Index, Vector
+from tocsin.model.columns import Index, Vector, runs
 from tocsin.model.schema import Type
 
 __all__ = ["codes_by_row", "is_keyed", "keyed_rows"]
@@ -49,6 +49,5 @@ def keyed_rows(table: JoinTable, key: KeySpec, codes: Index) -> tuple[Index, Ind
     row = np.unique(number * len(vector) + np.concatenate([slot[there], changed[mine]]))
     number, row = np.divmod(row, max(1, len(vector)))
     size = np.bincount(number, minlength=len(used))
-    begin, each = (np.cumsum(size) - size)[inverse], size[inverse]
-    owner = np.repeat(np.arange(len(codes)), each)
-    return owner, row[np.arange(len(owner)) + np.repeat(begin - (np.cumsum(each) - each), each)]
+    owner, place = runs((np.cumsum(size) - size)[inverse], size[inverse])
+    return owner, row[place]

@@ -23,7 +23,7 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.match.nested import match_computed
-from tocsin.model.columns import Index, Mask, Rows, longer
+from tocsin.model.columns import Index, Mask, Rows, longer, runs
 from tocsin.model.delta import NO_DELTAS, Deltas, order_of
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier
@@ -115,8 +115,7 @@ class _Family:
             size = np.array([len(mine) for mine in own])
             begin = np.cumsum(size) - size
             of = number[single]
-            at = np.repeat(begin[of] - (np.cumsum(size[of]) - size[of]), size[of])
-            slot = np.concatenate(own)[at + np.arange(len(at))]
+            slot = np.concatenate(own)[runs(begin[of], size[of])[1]]
             pair = np.repeat(row[single], size[of])
             holds = self.filters.verify(rows, slot, pair)
             slots.append(slot[holds])
@@ -275,9 +274,8 @@ class SemiRoom(Room):
         changes, count = found.changes, int(fresh.sum())
         by = np.argsort(changes.owner, kind="stable")
         each = np.bincount(changes.owner, minlength=count)
-        begin, size = (np.cumsum(each) - each)[owner], each[owner]
-        pair = np.repeat(np.arange(len(owner)), size)
-        at = by[np.arange(len(pair)) + np.repeat(begin - (np.cumsum(size) - size), size)]
+        pair, place = runs((np.cumsum(each) - each)[owner], each[owner])
+        at = by[place]
         return found.before[owner], pair, changes.at[at], changes.sign[at].astype(np.int64)
 
     def _deltas(self, slots: Index, rows: Index, found: Crossings, step: Step) -> Iterator[Deltas]:
