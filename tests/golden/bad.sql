@@ -31,7 +31,7 @@ CREATE TABLE t (a BIGNT PRIMARY KEY);
 -- error: 'MAP' is not a type here
 --   line 1, column 19: CREATE TABLE t (a MAP PRIMARY KEY)
 --                                        ^^^
--- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP
+-- hint: types are BIGINT, DOUBLE, DECIMAL(p,s), STRING, BOOLEAN, DATE and TIMESTAMP
 CREATE TABLE t (a MAP PRIMARY KEY);
 
 -- error: column 'a' has no type
@@ -58,11 +58,11 @@ CREATE TABLE t (a BIGINT, PRIMARY KEY (b));
 -- hint: write PRIMARY KEY (a, b) for several columns
 CREATE TABLE t (a BIGINT PRIMARY KEY, b BIGINT PRIMARY KEY);
 
--- error: 'DECIMAL(10, 2)' is not a type here
---   line 1, column 19: CREATE TABLE t (a DECIMAL(10, 2), PRIMARY KEY (a))
+-- error: 'DECIMAL(20, 2)' is not a type here
+--   line 1, column 19: CREATE TABLE t (a DECIMAL(20, 2), PRIMARY KEY (a))
 --                                        ^^^^^^^^^^^^^^
--- hint: write BIGINT, and count in the smallest unit (cents); or DOUBLE
-CREATE TABLE t (a DECIMAL(10, 2), PRIMARY KEY (a));
+-- hint: DECIMAL(p,s) has at most 18 digits in all, s of them behind the point; or write DOUBLE
+CREATE TABLE t (a DECIMAL(20, 2), PRIMARY KEY (a));
 
 -- error: the name '_op' is reserved for batches of changes
 --   line 1, column 17: CREATE TABLE t (_op STRING PRIMARY KEY)
@@ -379,11 +379,11 @@ SELECT * FROM listings WHERE price < 1e999;
 -- hint: write a number, NaN, Infinity or -Infinity
 SELECT * FROM listings WHERE price = CAST('abc' AS DOUBLE);
 
--- error: CAST to DECIMAL(3, 1) is not supported
---   line 1, column 38: SELECT * FROM listings WHERE price = CAST('5' AS DECIMAL(3, 1))
+-- error: CAST to DECIMAL(3, 4) is not supported
+--   line 1, column 38: SELECT * FROM listings WHERE price = CAST('5' AS DECIMAL(3, 4))
 --                                                           ^^^^^^^^^^^^^^^^^^^^^^^^^^
--- hint: types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP
-SELECT * FROM listings WHERE price = CAST('5' AS DECIMAL(3, 1));
+-- hint: DECIMAL(p,s) has at most 18 digits in all, s of them behind the point
+SELECT * FROM listings WHERE price = CAST('5' AS DECIMAL(3, 4));
 
 -- error: the pattern is not valid: missing ): (x5
 --   line 1, column 42: SELECT * FROM listings WHERE model RLIKE '(x5'
@@ -1580,11 +1580,11 @@ SELECT * FROM listings WHERE coalesce(sold, price) = 5;
 -- hint: convert a part with CAST(... AS type)
 SELECT * FROM listings WHERE greatest(price, model) > 5;
 
--- error: CAST to DECIMAL(10, 2) is not supported
---   line 1, column 30: SELECT * FROM listings WHERE CAST(price AS DECIMAL(10, 2)) > 5
+-- error: CAST to DECIMAL(20, 2) is not supported
+--   line 1, column 30: SELECT * FROM listings WHERE CAST(price AS DECIMAL(20, 2)) > 5
 --                                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
--- hint: types are BIGINT, INT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP
-SELECT * FROM listings WHERE CAST(price AS DECIMAL(10, 2)) > 5;
+-- hint: DECIMAL(p,s) has at most 18 digits in all, s of them behind the point
+SELECT * FROM listings WHERE CAST(price AS DECIMAL(20, 2)) > 5;
 
 -- error: a DATE cannot be cast to BIGINT
 --   line 1, column 30: SELECT * FROM listings WHERE CAST(day AS BIGINT) > 5
@@ -1688,11 +1688,11 @@ SELECT * FROM listings WHERE color = 'red' = sold;
 -- hint: write BIGINT
 CREATE TABLE t (a INT64 PRIMARY KEY);
 
--- error: 'DECIMAL(10, 2)' is not a type here
---   line 1, column 41: CREATE TABLE t (a BIGINT PRIMARY KEY, b DECIMAL(10, 2))
+-- error: 'DECIMAL(20, 2)' is not a type here
+--   line 1, column 41: CREATE TABLE t (a BIGINT PRIMARY KEY, b DECIMAL(20, 2))
 --                                                              ^^^^^^^^^^^^^^
--- hint: write BIGINT, and count in the smallest unit (cents); or DOUBLE
-CREATE TABLE t (a BIGINT PRIMARY KEY, b DECIMAL(10, 2));
+-- hint: DECIMAL(p,s) has at most 18 digits in all, s of them behind the point; or write DOUBLE
+CREATE TABLE t (a BIGINT PRIMARY KEY, b DECIMAL(20, 2));
 
 -- error: 'abc' is longer than VARCHAR(2)
 --   line 1, column 60: CREATE TABLE t (a BIGINT PRIMARY KEY, b VARCHAR(2) DEFAULT 'abc')
@@ -1729,3 +1729,35 @@ CREATE TABLE t (a BIGINT PRIMARY KEY, b BIGINT NOT);
 --                                                                      ^
 -- hint: write VARCHAR(20)
 CREATE TABLE t (a BIGINT PRIMARY KEY, b VARCHAR(x));
+
+-- Numbers with fixed digits.
+CREATE TABLE bills (id BIGINT PRIMARY KEY, amount DECIMAL(9,2), share DECIMAL(5,4), note STRING);
+
+-- error: amount is a DECIMAL(9,2) and cannot be compared with a STRING
+--   line 1, column 36: SELECT * FROM bills WHERE amount = '5'
+--                                                         ^^^
+-- hint: numbers are written without quotes; names are quoted with backticks
+SELECT * FROM bills WHERE amount = '5';
+
+-- error: 'x' is not a DECIMAL(5,2)
+--   line 1, column 43: SELECT * FROM bills WHERE amount + note = CAST('x' AS DECIMAL(5,2))
+--                                                                ^^^^^^^^^^^^^^^^^^^^^^^^^
+SELECT * FROM bills WHERE amount + note = CAST('x' AS DECIMAL(5,2));
+
+-- error: a.amount is a DECIMAL(9,2), and a band takes none
+--   line 1, column 39: SELECT * FROM bills a JOIN bills b ON a.amount < b.amount
+--                                                            ^^^^^^^^^^^^^^^^^^^
+-- hint: write CAST(a.amount AS DOUBLE) in it, or compare after another join condition
+SELECT * FROM bills a JOIN bills b ON a.amount < b.amount;
+
+-- error: a DECIMAL(9,2) cannot be cast to DATE
+--   line 1, column 27: SELECT * FROM bills WHERE CAST(amount AS DATE) = DATE '2024-01-01'
+--                                                ^^^^^^^^^^^^^^^^^^^^
+-- hint: convert a part with CAST(... AS type)
+SELECT * FROM bills WHERE CAST(amount AS DATE) = DATE '2024-01-01';
+
+-- error: 1234.5 has more digits than DECIMAL(5,2)
+--   line 1, column 72: CREATE TABLE wrong (id BIGINT PRIMARY KEY, amount DECIMAL(5,2) DEFAULT 1234.5)
+--                                                                                             ^^^^^^
+-- hint: write a DECIMAL(5,2), or leave DEFAULT out
+CREATE TABLE wrong (id BIGINT PRIMARY KEY, amount DECIMAL(5,2) DEFAULT 1234.5);

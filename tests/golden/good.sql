@@ -712,3 +712,26 @@ SELECT s.symbol, r.rating * 2 AS twice FROM stocks s JOIN reviews r ON lower(s.s
 -- shape: filter
 -- normal: events: held('(a = 1 AND b = 1) OR (c = 1 AND d = 1)') = TRUE AND held('(a = 2 AND b = 2) OR (c = 2 AND d = 2)') = TRUE AND held('(e = 1 AND f = 1) OR (g = 1 AND h = 1) OR (i = 1 AND j = 1) OR (k = 1 AND l = 1) OR (m = 1 AND n = 1) OR (o = 1 AND p = 1) OR (q = 1 AND r = 1) OR (s = 1 AND t = 1)') = TRUE AND held('u = 1 OR u1 = 1') = TRUE AND held('v = 1 OR v1 = 1') = TRUE AND held('w = 1 OR w1 = 1') = TRUE AND held('x = 1 OR x1 = 1') = TRUE AND held('y = 1 OR y1 = 1') = TRUE
 SELECT * FROM events WHERE (a = 1 AND b = 1 OR c = 1 AND d = 1) AND (a = 2 AND b = 2 OR c = 2 AND d = 2) AND (e = 1 AND f = 1 OR g = 1 AND h = 1 OR i = 1 AND j = 1 OR k = 1 AND l = 1 OR m = 1 AND n = 1 OR o = 1 AND p = 1 OR q = 1 AND r = 1 OR s = 1 AND t = 1) AND (u = 1 OR u1 = 1) AND (v = 1 OR v1 = 1) AND (w = 1 OR w1 = 1) AND (x = 1 OR x1 = 1) AND (y = 1 OR y1 = 1);
+
+-- Numbers with fixed digits.
+CREATE TABLE bills (id BIGINT PRIMARY KEY, amount DECIMAL(9,2) NOT NULL DEFAULT 0.5, share DEC(5,4), whole NUMERIC);
+
+-- shape: filter
+-- normal: bills: amount BETWEEN 5.01 AND 19.99 AND NOT share IS NULL AND whole = 12
+SELECT * FROM bills WHERE amount < 19.999 AND amount > 5 AND share != 0.12345 AND whole = 12.0;
+
+-- shape: filter
+-- normal: bills: amount IN (1.00, 2.50)
+SELECT * FROM bills WHERE amount IN (1, 2.50, 2.505) OR amount > 1234567890123456.789;
+
+-- shape: filter
+-- normal: bills: (amount * 1.19) >= 100.0001 AND (amount > share * 2) = TRUE AND (round(amount, 1)) = 2.6
+SELECT * FROM bills WHERE amount * 1.19 > 100 AND amount > share * 2 AND round(amount, 1) = CAST('2.55' AS DECIMAL(5,1));
+
+-- shape: aggregate
+-- normal: bills: amount BETWEEN 0.02 AND 99.99
+SELECT SUM(amount) AS s, AVG(share) AS a FROM bills WHERE amount BETWEEN 0.015 AND 99.99;
+
+-- shape: join
+-- normal: a.amount = b.share; a.id = b.whole
+SELECT a.id FROM bills a JOIN bills b ON a.amount = b.share AND a.id = b.whole;

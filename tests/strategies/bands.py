@@ -9,12 +9,18 @@ from tests.strategies.pick import Pick
 from tocsin.language.algebra import Band, Column, literal
 from tocsin.model.schema import Type
 
-__all__ = ["written_band"]
+__all__ = ["may_differ", "written_band"]
 
 _DAY = 86400 * 10**6
 _UNITS = {"MICROSECOND": 1, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6, "DAY": _DAY}
 _NUMBERS = (0, 1, 2, -1, -2, 0.5, 0.19999999999999998, -3.5, 2**53, 1e308)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def may_differ(column: Column) -> bool:
+    """Whether a band may be about the column."""
+    kind = column.type
+    return kind is not None and kind.kind in ("number", "time") and not kind.is_decimal
 
 
 class _End(NamedTuple):

@@ -9,7 +9,7 @@ from tests.strategies.changes import Model, Row, Step, bad_change, event, steps
 from tests.strategies.pick import Pick, picked
 from tests.strategies.queries import COMPOSED, SHAPES, WrittenQuery, stream_filter, write_query
 from tests.strategies.schemas import open_stream, stream, tables
-from tests.strategies.values import TYPES, Values
+from tests.strategies.values import CENTS, TYPES, Values
 from tocsin.model.schema import Stream, Table, Type
 
 __all__ = ["BadCase", "Case", "StreamCase", "bad_cases", "cases", "stream_cases"]
@@ -97,11 +97,11 @@ def _call(step: Step) -> str:
 _TABLES = {"join": (1, 2), "band": (1, 2), "multiway": (1, 3), "any": (1, 3)}
 _TABLES |= dict.fromkeys(("group", "ranked", "joined aggregate", "joined distinct", "joined topk"), (1, 2))
 _TABLES |= dict.fromkeys(COMPOSED, (1, 2))
-_NUMBERS = (Type.BIGINT, Type.DOUBLE)
+_NUMBERS = (Type.BIGINT, Type.DOUBLE, CENTS)
 _COMMON = {  # the types that each table has columns of
     "filter": (*TYPES, Type.STRING),
     "join": (*_NUMBERS, *TYPES),
-    "band": (*_NUMBERS, Type.DATE, Type.TIMESTAMP),
+    "band": (Type.BIGINT, Type.DOUBLE, Type.DATE, Type.TIMESTAMP),
     "aggregate": (*_NUMBERS, *TYPES),
     "group": (*_NUMBERS, *TYPES),
     **dict.fromkeys(COMPOSED, (*_NUMBERS, *TYPES)),

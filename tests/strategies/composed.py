@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.strategies.bands import written_band
+from tests.strategies.bands import may_differ, written_band
 from tests.strategies.pick import Pick
 from tests.strategies.predicates import condition, write, write_name
 from tests.strategies.values import Values
@@ -69,7 +69,7 @@ def _joins(
     joins: list[Equal | Band] = []
     texts: list[str] = []
     for a, b in pick.some(pairs, fewest, 2) if pairs and pick.between(0, 1) + fewest else []:
-        if a.type and a.type.kind in ("number", "time") and pick.chance(20):
+        if may_differ(a) and may_differ(b) and pick.chance(20):
             band, text = written_band(pick, names, a, b)
             if not any(isinstance(j, Band) and {j.left, j.right} == {a, b} for j in joins):
                 joins.append(band)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
-from tocsin.model.schema import Field, Type
+from tocsin.model.schema import Field, Type, decimal_type, read
 
 FIELDS = (
     Field("a", Type.BIGINT), Field("b", Type.BIGINT), Field("x", Type.DOUBLE), Field("y", Type.DOUBLE),
     Field("s", Type.STRING), Field("u", Type.STRING), Field("p", Type.BOOLEAN), Field("d", Type.DATE),
-    Field("t", Type.TIMESTAMP), Field("w", Type.TIMESTAMP),
+    Field("t", Type.TIMESTAMP), Field("w", Type.TIMESTAMP), Field("m", decimal_type(7, 2)),
+    Field("n", decimal_type(5, 3)),
 )  # fmt: skip
 _WHOLE = [0, 1, -1, 2, 3, 7, -7, 10, 100, 12345, -99999, 2**31, -(2**31), 2**53, 2**62, 2**63 - 1, -(2**63)]
 _DOUBLES = [
@@ -36,9 +38,11 @@ _TIMES = [
     datetime(2023, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), datetime(1969, 12, 31, 23, 0, 1, tzinfo=UTC),
     datetime(2024, 3, 31, 6, 0, tzinfo=UTC), datetime(2000, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
 ]  # fmt: skip
+AMOUNT = decimal_type(5, 2)  # stands for every DECIMAL
+_AMOUNTS = ["0.00", "1.00", "-1.00", "0.01", "-0.05", "1.25", "12.35", "-12.35", "99.99", "10.50", "7.77"]
 _VALUES: dict[Type, list[Any]] = {
     Type.BIGINT: _WHOLE, Type.DOUBLE: _DOUBLES, Type.STRING: _TEXTS, Type.BOOLEAN: [True, False],
-    Type.DATE: _DAYS, Type.TIMESTAMP: _TIMES,
+    Type.DATE: _DAYS, Type.TIMESTAMP: _TIMES, AMOUNT: [Decimal(text) for text in _AMOUNTS],
 }  # fmt: skip
 _UNITS = ["MICROSECOND", "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "QUARTER", "YEAR"]
 _TRUNCS = ["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND"]
@@ -57,7 +61,8 @@ _FORMS: dict[Type, list[str]] = {
         "least({B}, {B}, {B})", "CASE WHEN {T} THEN {B} WHEN {T} THEN {B} ELSE {B} END",
         "CASE {B} WHEN {B} THEN {B} END", "round({B}, -1)", "round({B}, 2)", "nvl({B}, {B})", "ascii({S})",
         "unix_micros({t})", "unix_seconds({t})", "extract(HOUR FROM {t})", "extract(YEAR FROM {d})",
-        "nvl2({S}, {B}, {B})", "bround({B}, -1)",
+        "nvl2({S}, {B}, {B})", "bround({B}, -1)", "CAST({m} AS BIGINT)", "({m} DIV {m})", "floor({double})",
+        "CAST({m} AS INT)",
     ],
     Type.DOUBLE: [
         "({D} + {D})", "({D} - {D})", "({D} * {D})", "({D} / {D})", "({D} % {D})", "(-{D})", "abs({D})",
@@ -66,6 +71,7 @@ _FORMS: dict[Type, list[str]] = {
         "CAST({B} AS DOUBLE)", "CAST({T} AS DOUBLE)", "coalesce({D}, {B})", "nullif({D}, {D})",
         "if({T}, {D}, {B})", "greatest({D}, {D})", "least({D}, {B})", "pmod({D}, {D})",
         "CASE WHEN {T} THEN {D} ELSE {B} END", "CAST({t} AS DOUBLE)", "TRY_CAST({S} AS DOUBLE)",
+        "({m} + {column})", "({column} * {m})", "CAST({m} AS DOUBLE)", "sqrt({m})", "coalesce({m}, {column})",
     ],
     Type.STRING: [
         "lower({S})", "upper({S})", "trim({S})", "ltrim({S})", "rtrim({S})", "concat({S}, {S})",
@@ -77,6 +83,7 @@ _FORMS: dict[Type, list[str]] = {
         "CAST({d} AS STRING)", "CAST({t} AS STRING)", "coalesce({S}, {S})", "nullif({S}, {S})",
         "if({T}, {S}, {S})", "CASE WHEN {T} THEN {S} ELSE {B} END", "greatest({S}, {S})",
         "translate({S}, 'abc', 'xy')", "TRIM(BOTH 'a' FROM {S})", "TRIM(LEADING ' ' FROM {S})",
+        "CAST({m} AS STRING)", "concat({S}, {m})",
         "concat({S}, {B})", "concat({T}, {d})", "concat_ws('-', {SL}, {SL})", "btrim({S}, 'ax')",
     ],
     Type.BOOLEAN: [
@@ -89,7 +96,20 @@ _FORMS: dict[Type, list[str]] = {
         "startswith({S}, {S})", "endswith({S}, {S})", "contains({S}, {S})", "CAST({S} AS BOOLEAN)",
         "CAST({B} AS BOOLEAN)", "CAST({D} AS BOOLEAN)", "isnan({D})", "coalesce({T}, {T})",
         "if({T}, {T}, {T})", "({B} != {B})", "({S} != {S})", "({d} = {d})", "({S} IN ({S}, {B}))",
+        "({m} = {m})", "({m} < {m})", "({m} >= {B})", "({m} <=> {m})", "({m} < {column})",
+        "({m} IN ({m}, {m}))",
+        "({m} BETWEEN {m} AND {m})", "CAST({m} AS BOOLEAN)", "({m} IS NULL)", "({m} = 12.35BD)",
         "({d} IS DISTINCT FROM {d})", "isnull({D})", "({d} BETWEEN {d} AND {d})",
+    ],
+    AMOUNT: [
+        "({m} + {m})", "({m} - {m})", "({leaf} * {leaf})", "({leaf} * 1.19BD)", "({m} % {m})", "(-{m})",
+        "abs({m})",
+        "round({m}, 1)", "round({m})", "round({m}, -1)", "bround({m}, 1)", "floor({m})", "ceil({m})",
+        "CAST({S} AS DECIMAL(9,2))", "CAST({double} AS DECIMAL(9,3))", "CAST({m} AS DECIMAL(4,1))",
+        "CAST({tiny} AS DECIMAL(9,2))", "CAST({T} AS DECIMAL(3,1))", "TRY_CAST({S} AS DECIMAL(9,2))",
+        "coalesce({m}, {m})", "nullif({m}, {m})", "if({T}, {m}, {m})", "greatest({m}, {m})",
+        "least({m}, {m})",
+        "CASE WHEN {T} THEN {m} ELSE {m} END", "pmod({m}, {m})", "({leaf} + {small})",
     ],
     Type.DATE: [
         "date_add({d}, {small})", "date_sub({d}, {small})", "({d} + {small})", "({d} - {small})",
@@ -108,9 +128,10 @@ _FORMS: dict[Type, list[str]] = {
 }  # fmt: skip
 _LETTERS = {
     "B": Type.BIGINT, "D": Type.DOUBLE, "S": Type.STRING, "T": Type.BOOLEAN, "d": Type.DATE,
-    "t": Type.TIMESTAMP,
+    "t": Type.TIMESTAMP, "m": AMOUNT,
 }  # fmt: skip
 _COLUMNS = {type: [field.name for field in FIELDS if field.type is type] for type in Type if type in _VALUES}
+_COLUMNS[AMOUNT] = ["m", "n"]
 
 
 def expressions(seed: int, count: int, depth: int = 3) -> list[tuple[Type, str]]:
@@ -135,6 +156,10 @@ def _text(draw: random.Random, kind: Type, depth: int) -> str:
 def _argument(draw: random.Random, name: str, depth: int) -> str:
     if name in _LETTERS:
         return _text(draw, _LETTERS[name], depth - 1)
+    if name == "column":  # a constant DOUBLE beside a DECIMAL is a DECIMAL here
+        return draw.choice(_COLUMNS[Type.DOUBLE])
+    if name == "leaf":
+        return _leaf(draw, AMOUNT)
     if name in ("text", "double"):  # no result: years beyond 9999, and digits that Java before 19 adds
         return _leaf(draw, Type.STRING if name == "text" else Type.DOUBLE)
     if name == "SL":
@@ -166,14 +191,19 @@ def literal(kind: Type, value: Any) -> str:
         return f"'{value}'"
     if kind is Type.BOOLEAN:
         return "TRUE" if value else "FALSE"
+    if kind is AMOUNT:
+        return f"CAST('{value}' AS DECIMAL(5,2))"
     text = value.isoformat() if kind is Type.DATE else value.replace(tzinfo=None).isoformat(sep=" ")
     return f"{kind} '{text}'"
+
+
+def _cell(draw: random.Random, kind: Type) -> Any:
+    return read(kind, draw.choice(_VALUES[AMOUNT if kind.is_decimal else kind]))
 
 
 def rows(seed: int, count: int) -> list[dict[str, Any]]:
     """Random rows; about every seventh cell is NULL."""
     draw = random.Random(seed)
     return [
-        {f.name: None if draw.random() < 0.14 else draw.choice(_VALUES[f.type]) for f in FIELDS}
-        for _ in range(count)
+        {f.name: None if draw.random() < 0.14 else _cell(draw, f.type) for f in FIELDS} for _ in range(count)
     ]

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Any
 
 from tests.strategies.pick import Pick
-from tests.strategies.values import TYPES, Values
+from tests.strategies.values import OPEN, Values
 from tocsin.language.algebra import (
     And,
     Between,
@@ -62,7 +62,7 @@ def _tree(pick: Pick, values: Values, columns: Sequence[Column], depth: int) -> 
 
 def _atom(pick: Pick, values: Values, column: Column) -> Predicate:
     """One comparison. The type of an open stream's attribute is guessed, as its users have to."""
-    type = column.type or pick.one(TYPES)
+    type = column.type or pick.one(OPEN)
 
     def constant() -> Any:
         typed = column.type is not None or pick.chance(30)

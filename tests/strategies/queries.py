@@ -345,7 +345,7 @@ def _one_aggregate(pick: Pick, source: Source, functions: Sequence[str]) -> Aggr
     function = pick.one(functions)
     if function == "COUNT" and pick.chance(50):
         return Aggregate(function)
-    numbers = [c for c in source.columns if c.type in (Type.BIGINT, Type.DOUBLE)]
+    numbers = [c for c in source.columns if c.type is not None and c.type.numeric]
     if function in ("SUM", "AVG"):
         return Aggregate(function, pick.one(numbers)) if numbers else Aggregate("COUNT")
     return Aggregate(function, pick.one(source.columns))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tests.strategies.bands import written_band
+from tests.strategies.bands import may_differ, written_band
 from tests.strategies.pick import Pick
 from tests.strategies.predicates import write_name
 from tocsin.language.algebra import Band, Column, Equal, Item, TableRef
@@ -105,7 +105,7 @@ def band_source(pick: Pick, tables: Sequence[Table]) -> Source:
     """Two tables whose columns differ by so much; numbers, or times; sometimes equal in others too."""
     (left_ref, left_text, left), (right_ref, right_text, right) = _aliased(pick, tables)
     all_pairs = _pairs(pick, left, right)
-    pairs = [(a, b) for a, b in all_pairs if a.type and a.type.kind in ("number", "time")]
+    pairs = [(a, b) for a, b in all_pairs if may_differ(a) and may_differ(b)]
     if not pairs:  # nothing to subtract: join by equality
         return joined_source(pick, tables)
     source = Source("", (left_ref, right_ref), (*left, *right))

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tocsin.model.buffers import to_arrow, to_numpy
-from tocsin.model.columns import Mask
+from tocsin.model.columns import Mask, Vector, stored
 from tocsin.model.schema import Type, read
 from tocsin.model.times import read_times
 
@@ -54,6 +54,9 @@ def fit(column: Any, type: Type) -> tuple[Any, list[int]]:
     values: NDArray[Any]
     if type.kind == "time":
         values, fine = read_times(type, texts)
+    elif type.is_decimal:
+        values, fine = _one_by_one(texts, lambda text: stored(type, read(type, text)), np.int64)
+        return Vector(type, values, there & fine).arrow, np.flatnonzero(there & ~fine).tolist()
     elif type is Type.BOOLEAN:
         lower = pc.utf8_lower(texts)
         values, fine = _is_in(lower, ("true", "1")), _is_in(lower, (*_TRUTHS, "1", "0"))

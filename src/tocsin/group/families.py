@@ -212,7 +212,7 @@ class GroupFamily:
             concerned = concerned[index.start[concerned + 1] > index.start[concerned]]
             if len(concerned):
                 error = SumOverflow(
-                    f"BIGINT overflow: {aggregate} of a group exceeds 64 bits",
+                    f"overflow: {aggregate} of a group exceeds 64 bits",
                     hint="sum a DOUBLE column, or group by more columns",
                 )
                 error.slot = int(self._slot[np.isin(self._segment, concerned)].min())

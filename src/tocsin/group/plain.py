@@ -20,7 +20,7 @@ from tocsin.language.rewrite import normalise
 from tocsin.model.columns import Index, Rows, Vector, combine_codes
 from tocsin.model.schema import Type
 from tocsin.predicate.evaluate import Facts
-from tocsin.rank.sums import average, exact_units, to_bigint, with_specials
+from tocsin.rank.sums import average, averaged_exactly, exact_units, to_units, with_specials
 
 __all__ = ["GroupedRows", "answer_of", "first_rows", "group_numbers", "in_order"]
 
@@ -95,8 +95,7 @@ class GroupedRows:
         assert vector is not None
         if aggregate.function in ("MIN", "MAX"):
             return _extremes(vector, groups, aggregate.function == "MIN")
-        values = [_sum(vector.take(group), aggregate.function == "AVG") for group in groups]
-        return Vector.of(aggregate.type, values)
+        return _sums(aggregate, vector, groups)
 
 
 def _extremes(vector: Vector, groups: Sequence[Index], least: bool) -> Vector:
@@ -109,14 +108,21 @@ def _extremes(vector: Vector, groups: Sequence[Index], least: bool) -> Vector:
     return out
 
 
-def _sum(vector: Vector, averaged: bool) -> Any:
-    """The sum of some values, or their average; None of none."""
-    count = len(vector)
-    if not count:
-        return None
-    if vector.type is Type.BIGINT:
+def _sums(aggregate: Aggregate, vector: Vector, groups: Sequence[Index]) -> Vector:
+    """The sum of each group's values, or their average; NULL of none."""
+    out = Vector.blank(aggregate.type, len(groups))
+    for at, group in enumerate(groups):
+        if len(group):
+            out.values[at], out.valid[at] = _sum(aggregate, vector.take(group)), True
+    return out
+
+
+def _sum(aggregate: Aggregate, vector: Vector) -> Any:
+    """The sum of some values, or their average, as vectors store it."""
+    count, averaged = len(vector), aggregate.function == "AVG"
+    if vector.type.is_exact:
         total: Any = sum(vector.values.tolist())
-        return average(total, count) if averaged else to_bigint(total)
+        return averaged_exactly(aggregate, total, count) if averaged else to_units(total, aggregate.type)
     values = vector.values
     units = int(exact_units(values).sum())
     total = with_specials(

@@ -21,7 +21,6 @@ from tocsin.language.algebra import Query
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Rows
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Type
 from tocsin.rank.sums import overflow_in
 from tocsin.room import Room, ScanRoom
 from tocsin.store.plans import FlatPlans
@@ -129,7 +128,4 @@ def check_sums(room: Room, slots: Index, plans: Sequence[Plan] | FlatPlans, step
 
 def sums_integers(query: Query) -> bool:
     """Whether an aggregate of SELECT or HAVING is a SUM of BIGINTs."""
-    return any(
-        a.function == "SUM" and a.column is not None and a.column.type is Type.BIGINT
-        for a in (*query.aggregates, *query.measures)
-    )
+    return any(a.function == "SUM" and a.type.is_exact for a in (*query.aggregates, *query.measures))

@@ -18,8 +18,10 @@ O(subscriptions x (changed rows + join results)) plus one sort per table and joi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -367,6 +369,8 @@ def _as_type(vector: Vector, type: Type) -> tuple[Index, Mask]:
     every = np.ones(len(vector), np.bool_)
     if vector.type is type:
         return column_codes(vector), every
+    if vector.type.is_decimal or type.is_decimal:
+        return _as_decimal(vector, type)
     if type is Type.DOUBLE:
         near = vector.values.astype(np.float64)
         back, inside = _integers(near)
@@ -376,6 +380,22 @@ def _as_type(vector: Vector, type: Type) -> tuple[Index, Mask]:
     if type is Type.TIMESTAMP:
         return vector.values * _DAY, every
     return vector.values // _DAY, vector.values % _DAY == 0
+
+
+def _as_decimal(vector: Vector, type: Type) -> tuple[Index, Mask]:
+    """Numbers as values of another type, of which one is a DECIMAL: one by one, as exact fractions."""
+    codes, exact = np.zeros(len(vector), np.int64), np.zeros(len(vector), np.bool_)
+    for at, value in enumerate(vector.to_list()):
+        if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            continue
+        if type is Type.DOUBLE:
+            near = float(value)
+            codes[at], exact[at] = double_codes(np.array([near]))[0], Fraction(value) == Fraction(near)
+            continue
+        units = Fraction(value) * 10**type.scale
+        if units.denominator == 1 and -(2**63) <= units < 2**63:
+            codes[at], exact[at] = int(units), True
+    return codes, exact
 
 
 def _integers(values: NDArray[np.float64]) -> tuple[Index, Mask]:

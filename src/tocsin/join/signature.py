@@ -45,7 +45,8 @@ class KeySpec(NamedTuple):
     """Columns of a table, the types that their values are read as, and whether they may be rounded.
 
     Two rows join where the codes of their keys are equal. For that the columns of both sides are read as
-    values of one type, the wider of the two: BIGINT = DOUBLE as doubles, DATE = TIMESTAMP as microseconds.
+    values of one type, the wider of the two: BIGINT = DOUBLE as doubles, DATE = TIMESTAMP as microseconds;
+    but a DECIMAL and another number as the one with fewer digits behind the point.
     """
 
     columns: tuple[str, ...]
@@ -61,7 +62,15 @@ def common_type(left: Column, right: Column) -> Type:
     one, other = _typed(left), _typed(right)
     if one is other:
         return one
+    if one.is_decimal or other.is_decimal:
+        return _coarser(one, other)
     return Type.DOUBLE if one.numeric else Type.TIMESTAMP
+
+
+def _coarser(one: Type, other: Type) -> Type:
+    """Of numbers of which one is a DECIMAL, the one of the smaller scale, which equal values have."""
+    exact = sorted((type for type in (one, other) if type.is_exact), key=lambda type: (type.scale, type))
+    return exact[0]
 
 
 class Edge(NamedTuple):

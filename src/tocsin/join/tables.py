@@ -42,6 +42,7 @@ from tocsin.join._kernels.orders import (
 from tocsin.join.signature import KeySpec, Numbering
 from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes, double_codes, longer
+from tocsin.model.decimals import units_of_doubles
 from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers
 from tocsin.predicate.codes import text_hashes
@@ -253,11 +254,21 @@ def codes_as(vector: Vector, type: Type, numbers: dict[Numbering, TextNumbers]) 
         return column_codes(vector), exact
     if type is Type.TIMESTAMP:
         return vector.values * _DAY, exact
+    if type.is_exact:
+        return units_as(vector, type)
     assert type is Type.DOUBLE, type
     near = vector.values.astype(np.float64)
     inside = near < 2.0**63  # the greatest integers round up to it
     back = np.where(inside, near, 0.0).astype(np.int64)
     return double_codes(near), inside & (back == vector.values)
+
+
+def units_as(vector: Vector, type: Type) -> tuple[Index, Mask]:
+    """Numbers in units of a type with at most as many digits behind the point, and where that is exact."""
+    if vector.type is Type.DOUBLE:
+        return units_of_doubles(vector.values, type.scale)
+    units, rest = np.divmod(vector.values, np.int64(10 ** (vector.type.scale - type.scale)))
+    return units, rest == 0
 
 
 # -- tables of a step ------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def _values(name: str, column: Any, bad: dict[int, str]) -> list[Value]:
         return vector.to_list()
     if pa.types.is_floating(type_):
         return [None if v is None else math.nan if v != v else v + 0.0 for v in column.to_pylist()]
-    known = (pa.types.is_integer, pa.types.is_boolean, _is_text, pa.types.is_null)
+    known = (pa.types.is_decimal, pa.types.is_integer, pa.types.is_boolean, _is_text, pa.types.is_null)
     if not any(is_known(type_) for is_known in known):
         raise SubscriptionError(
             f"column {name!r} is {type_}",

@@ -20,7 +20,7 @@ from tocsin.language.spans import BadAmount
 from tocsin.language.windows import event_time
 from tocsin.language.with_options import OptionReader
 from tocsin.model.expressions.tree import is_expression
-from tocsin.model.schema import Stream, Table, Type, quote
+from tocsin.model.schema import Stream, Table, quote
 
 __all__ = ["reject_combinations"]
 
@@ -162,7 +162,7 @@ def _reject_options(query: Query, streams: list[ScopeEntry], reader: OptionReade
     if options.window is not None and not streams:
         hint = "leave it out: a table keeps its rows until they are deleted"
         raise reader.error("window is for streams, and the query reads tables", "window", hint)
-    sums = [a for a in (*query.aggregates, *query.measures) if a.function == "SUM" and a.type is Type.BIGINT]
+    sums = [a for a in (*query.aggregates, *query.measures) if a.function == "SUM" and a.type.is_exact]
     if options.refresh is not None and query.grouped and sums:
         hint = "sum a DOUBLE column, or leave refresh out"
         raise reader.error(f"{sums[0]} over groups cannot be deferred", "refresh", hint)

@@ -28,7 +28,7 @@ from tocsin.language.algebra import Column
 from tocsin.language.dialect import SourceText
 from tocsin.language.dialect import read as read_text
 from tocsin.language.expressions import ExpressionReader
-from tocsin.language.literals import Constant, ConstantReader
+from tocsin.language.literals import DIGITS_HINT, Constant, ConstantReader, read_decimal_type
 from tocsin.language.scope import nearest
 from tocsin.language.spans import BadAmount, read_span
 from tocsin.model.constraints import WHOLE_SIZES, too_large
@@ -49,7 +49,8 @@ _INSTEAD = {
     Type.TIMESTAMP: ("DATETIME", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIMESTAMPTZ", "TIME"),
 }
 _HINTS = {word: f"write {type_}" for type_, words in _INSTEAD.items() for word in words}
-_DECIMAL = "write BIGINT, and count in the smallest unit (cents); or DOUBLE"
+_DECIMAL_SIZE = re.compile(r"(?:DECIMAL|DEC|NUMERIC)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.ASCII)
+_DECIMAL = f"{DIGITS_HINT}; or write DOUBLE"
 _RESERVED = ("_op", "_seq")
 
 
@@ -227,7 +228,11 @@ def _type(node: exp.Var, source: SourceText) -> tuple[Type, str]:
         return Type.BIGINT, word
     if _TEXT_SIZE.fullmatch(word):
         return Type.STRING, word
-    known = "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE and TIMESTAMP"
+    if (sizes := _DECIMAL_SIZE.fullmatch(word)) is not None:
+        found = read_decimal_type(sizes[1] or "10", sizes[2] or "0")
+        if found is not None:
+            return found, ""
+    known = "types are BIGINT, DOUBLE, DECIMAL(p,s), STRING, BOOLEAN, DATE and TIMESTAMP"
     near = _HINTS.get(word) or nearest(word, Type.__members__) or known
     hint = _DECIMAL if word.startswith(("DEC", "NUMERIC")) else near
     raise source.error(f"{node.name!r} is not a type here", node, hint)

@@ -24,8 +24,10 @@ from tocsin.language.algebra import Column, Value
 from tocsin.language.dialect import SourceText, read
 from tocsin.language.hints import nearest
 from tocsin.language.intervals import interval_of
-from tocsin.language.literals import CAST_TYPES, Constant, ConstantReader, Slot
+from tocsin.language.literals import DIGITS_HINT, Constant, ConstantReader, Slot, cast_type
 from tocsin.language.nested import is_nested_node
+from tocsin.model.columns import stored
+from tocsin.model.decimals import value_of_units
 from tocsin.model.expressions.casts import SIZES
 from tocsin.model.expressions.derived import remember
 from tocsin.model.expressions.names import COMPUTED_NAMES
@@ -158,6 +160,9 @@ class ExpressionReader:
         plain = isinstance(node, exp.Literal | exp.RawString | exp.Null | exp.Boolean)
         if plain or number or type(node) is exp.Cast:
             found = replace(self.literals, trace=False).read(node)
+            kind = cast_type(node) if type(node) is exp.Cast else None
+            if found is not None and kind is not None and (found.value is None or kind.is_decimal):
+                return _typed_constant(kind, found.value)
             if found is not None:
                 return self._leaf(found.value, node)
         if isinstance(node, exp.Placeholder):
@@ -203,11 +208,15 @@ class ExpressionReader:
         try:
             typed = typed_call(call, [typed for _, typed in args])
         except ValueError as error:
+            if isinstance(self.scope, _AnyNames):  # it was taken once, of columns with types
+                return call, Typed(ANY, _not_yet, tuple(typed for _, typed in args), name=name)
             raise self.source.error(str(error), node, self._type_hint(name)) from None
         if all(typed.is_constant for _, typed in args) and not any(
             isinstance(ref, _Parameter) for ref in refs_of(call)
         ):
             value = _plain(typed.kind, compute(typed, ()))
+            if isinstance(typed.kind, Type) and (value is None or typed.kind.is_decimal):
+                return _typed_constant(typed.kind, value)
             return ConstantNode(value), constant(value) if value is not None else Typed(typed.kind)
         return call, typed
 
@@ -300,12 +309,12 @@ class ExpressionReader:
         return self._call(name, [self.read(node.this)], node)
 
     def _cast(self, node: exp.Cast) -> _Read:
-        target = node.args.get("to")
+        target, known = node.args.get("to"), cast_type(node)
         word = target.this.value if isinstance(target, exp.DataType) else ""
-        known = CAST_TYPES.get(target.this) if isinstance(target, exp.DataType) else None
         into = word if word in SIZES else "" if known is None else str(known)
         if not into:
-            hint = "types are BIGINT, INT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP"
+            hint = "types are BIGINT, INT, DOUBLE, DECIMAL(p,s), STRING, BOOLEAN, DATE, TIMESTAMP"
+            hint = DIGITS_HINT if word == "DECIMAL" else hint
             self._reject(f"CAST to {target} is not supported", node, hint)
         name = "try_cast" if node.args.get("safe") else "cast"
         return self._call(name, [self.read(node.this)], node, into)
@@ -450,12 +459,21 @@ def _value_of(ref: Ref) -> Expression:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def _typed_constant(kind: Type, value: Any) -> _Read:
+    """NULL, or a DECIMAL, of a type that the type of the expression may depend on."""
+    text = None if value is None else f"{value:f}"
+    own = None if value is None else stored(kind, value)
+    return CallNode("cast", (ConstantNode(text),), str(kind)), Typed(kind, value=own)
+
+
 def _plain(kind: Any, value: Any) -> Any:
     """A stored value as SQL text has it."""
     if value is None:
         return None
     if kind is Type.DATE:
         return date(1970, 1, 1) + timedelta(days=value)
+    if isinstance(kind, Type) and kind.is_decimal:
+        return value_of_units(value, kind.scale)
     return _EPOCH + timedelta(microseconds=value) if kind is Type.TIMESTAMP else value
 
 
@@ -502,6 +520,10 @@ _HINTS = {
     "-": "subtract numbers, or days or an INTERVAL from a time; of two times write datediff or timestampdiff",
     "in": "values of one list have one type",
 }
+
+
+def _not_yet(*values: Any) -> None:
+    """Stands for a function of values whose types are not known."""
 
 
 def read_expression(text: str) -> Expression:

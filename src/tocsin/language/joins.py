@@ -152,6 +152,10 @@ class JoinReader:
                 node,
                 "join other columns by =",
             )
+        for column in (left, right):
+            if column.type is not None and column.type.is_decimal:
+                hint = f"write CAST({column} AS DOUBLE) in it, or compare after another join condition"
+                raise self.source.error(f"{column} is a {column.type}, and a band takes none", node, hint)
 
     def _end(self, whole: _Linear, left: Column, right: Column, node: exp.Expr) -> int | float:
         """The constant of the condition; microseconds if the columns are times."""

@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
@@ -25,17 +26,22 @@ from sqlglot import exp
 from tocsin.language.algebra import Column, Value
 from tocsin.language.dialect import SourceText
 from tocsin.language.ranges import kind_of
+from tocsin.model.decimals import MOST_DIGITS, decimal_of
 from tocsin.model.expressions.casts import SIZES
-from tocsin.model.schema import Type, read_time
+from tocsin.model.schema import Type, decimal_type, read, read_time
 
 __all__ = [
     "CAST_TYPES",
+    "DIGITS_HINT",
     "MAX_DIGITS",
     "Constant",
     "ConstantReader",
     "Slot",
+    "as_decimal",
+    "cast_type",
     "name_of",
     "negative",
+    "read_decimal_type",
     "read_text",
 ]
 
@@ -87,6 +93,9 @@ def read_text(text: str, type_: Type) -> Value:
         return text
     if type_ in (Type.DATE, Type.TIMESTAMP):
         return read_time(type_, text)
+    if type_.is_decimal:
+        found: Value = read(type_, text)
+        return found
     if type_ is Type.BOOLEAN and word.lower() in ("true", "false"):
         return word.lower() == "true"
     if type_ is Type.BIGINT and re.fullmatch(r"[+-]?\d+", word, re.ASCII):
@@ -120,9 +129,36 @@ def _finite(value: float) -> float:
 
 
 def negative(value: Value) -> Value:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise ValueError(f"a minus sign needs a number, not a {name_of(value)}")
     return -value + 0.0 if isinstance(value, float) else -value
+
+
+def as_decimal(value: Value) -> Value:
+    """A number beside a DECIMAL: a double is the shortest decimal number that reads as it.
+
+    >>> as_decimal(19.9), as_decimal(5)
+    (Decimal('19.9'), 5)
+    """
+    return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _plain_number(value: Value) -> Value:
+    """A DECIMAL beside another number: a whole number, or the nearest double."""
+    if not isinstance(value, Decimal):
+        return value
+    whole = int(value)
+    return whole if whole == value else float(value)
+
+
+def _written(node: exp.Expr) -> Decimal | None:
+    """The number of a literal with a point or an exponent, as it is written."""
+    if isinstance(node, exp.Paren | exp.Neg):
+        inner = _written(node.this)
+        return inner if inner is None or isinstance(node, exp.Paren) else inner.copy_negate()
+    if not isinstance(node, exp.Literal) or node.is_string or node.this.isdigit():
+        return None
+    return decimal_of(node.this)
 
 
 def _cast(type_: Type) -> Conversion:
@@ -131,6 +167,11 @@ def _cast(type_: Type) -> Conversion:
             return None
         if isinstance(value, str):
             return read_text(value, type_)
+        if type_.is_decimal and isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+            found: Value = read(type_, value)
+            return found
+        if isinstance(value, Decimal) and type_.numeric:
+            return float(value) if type_ is Type.DOUBLE else int(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
             if type_ is Type.DOUBLE:
                 return _double(value)
@@ -145,8 +186,8 @@ def _cast(type_: Type) -> Conversion:
 
 def name_of(value: Value) -> str:
     """The type of a value, by name."""
-    if value is None:
-        return "NULL"
+    if value is None or isinstance(value, Decimal):
+        return "NULL" if value is None else "DECIMAL"
     names: dict[type, Type] = {
         bool: Type.BOOLEAN, int: Type.BIGINT, float: Type.DOUBLE, str: Type.STRING, datetime: Type.TIMESTAMP,
         date: Type.DATE,
@@ -165,6 +206,30 @@ CAST_TYPES = {
     exp.DType.TIMESTAMP: Type.TIMESTAMP,
     exp.DType.TIMESTAMPTZ: Type.TIMESTAMP,
 }
+
+
+DIGITS_HINT = "DECIMAL(p,s) has at most 18 digits in all, s of them behind the point"
+
+
+def cast_type(node: exp.Cast) -> Type | None:
+    """The type that a CAST makes; None if there is no such type."""
+    target = node.args.get("to")
+    if not isinstance(target, exp.DataType):
+        return None
+    if target.this is exp.DType.DECIMAL:
+        sizes = [part.name for part in target.expressions] or ["10"]
+        return read_decimal_type(*sizes) if len(sizes) <= 2 and all(map(str.isdigit, sizes)) else None
+    return CAST_TYPES.get(target.this)
+
+
+def read_decimal_type(precision: str, scale: str = "0") -> Type | None:
+    """DECIMAL of so many digits; None if there is none for columns.
+
+    >>> read_decimal_type("9", "2"), read_decimal_type("38", "2") is None
+    (<Type.DECIMAL(9,2): 'DECIMAL(9,2)'>, True)
+    """
+    digits, behind = int(precision[:9]), int(scale[:9])
+    return decimal_type(digits, behind) if 1 <= digits <= MOST_DIGITS and behind <= digits else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,21 +294,29 @@ class ConstantReader:
         return Constant(self.params[name], node, slot)
 
     def _cast_type(self, node: exp.Cast) -> Type:
-        target = node.args.get("to")
-        type_ = CAST_TYPES.get(target.this) if isinstance(target, exp.DataType) else None
+        type_ = cast_type(node)
         if type_ is None:
+            hint = "types are BIGINT, DOUBLE, DECIMAL(p,s), STRING, BOOLEAN, DATE, TIMESTAMP"
+            word = str(node.args.get("to"))
             raise self.source.error(
-                f"CAST to {target} is not supported",
-                node,
-                "types are BIGINT, DOUBLE, STRING, BOOLEAN, DATE, TIMESTAMP",
+                f"CAST to {word} is not supported", node, DIGITS_HINT if word.startswith("DEC") else hint
             )
         return type_
 
     def fits(self, constant: Constant, column: Column) -> Constant:
         """The constant converted for comparison with the column; raises if their kinds differ."""
         type_, value = column.type, constant.value
-        if type_ is None or value is None:
+        if value is None:
             return constant
+        if type_ is None:
+            return constant.then(_plain_number) if isinstance(value, Decimal) else constant
+        if type_.is_decimal and kind_of(value) == "number":
+            if constant.slot is None and (exact := _written(constant.node)) is not None:
+                return replace(constant, value=exact)
+            return constant.then(as_decimal)
+        if isinstance(value, Decimal):
+            constant = constant.then(_plain_number)
+            value = constant.value
         if type_.kind == "time" and isinstance(value, str):
             kind = type_
 
@@ -287,6 +360,7 @@ _READABLE = {
     "is not a DOUBLE": "write a number, NaN, Infinity or -Infinity",
     "is not a BIGINT": "write a whole number",
     "is not a BOOLEAN": "write true or false",
+    "DECIMAL": "write a number",
     "digits": "a BIGINT has at most 19; write a DOUBLE: 1e300",
     "out of range": "a DOUBLE goes up to about 1.8e308",
 }

@@ -17,7 +17,7 @@ A range begins and ends at a *cut*. Each value lies between two cuts, one just b
 
 so an open or closed end is one cut, ranges compare by comparing cuts, and a range is empty when
 its lower cut is not below its upper one. Numbers compare exactly whatever their type, NaN above
-all; dates and timestamps by their microseconds. BIGINT, BOOLEAN and DATE are discrete, so
+all; dates and timestamps by their microseconds. BIGINT, DECIMAL, BOOLEAN and DATE are discrete, so
 `x > 2.5` begins at 3, and ends outside the type are dropped.
 
 >>> Domain(Type.DOUBLE).cuts(2.5), Domain(Type.BIGINT).cuts(2), Domain(Type.BIGINT).cuts(2.5)
@@ -30,6 +30,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from operator import lt
 from typing import Any
 
@@ -47,6 +48,7 @@ from tocsin.language.algebra import (
     Rlike,
     Value,
 )
+from tocsin.model.decimals import floor_units, value_of_units
 from tocsin.model.schema import Type
 
 __all__ = [
@@ -85,7 +87,9 @@ def kind_of(value: Value) -> str | None:
     """`number`, `text`, `boolean`, `time`, or None for NULL."""
     if value is None or isinstance(value, bool):
         return None if value is None else "boolean"
-    return "number" if isinstance(value, int | float) else "text" if isinstance(value, str) else "time"
+    if isinstance(value, int | float | Decimal):
+        return "number"
+    return "text" if isinstance(value, str) else "time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +99,27 @@ class Domain:
     type: Type | None
 
     @property
+    def is_discrete(self) -> bool:
+        return self.type in DISCRETE or (self.type is not None and self.type.is_decimal)
+
+    @property
     def low(self) -> Cut | None:
-        return _DOMAINS.get(self.type, (None, None))[0]
+        return self._ends[0]
 
     @property
     def high(self) -> Cut | None:
-        return _DOMAINS.get(self.type, (None, None))[1]
+        return self._ends[1]
+
+    @property
+    def _ends(self) -> tuple[Cut | None, Cut | None]:
+        if self.type is not None and self.type.is_decimal:
+            most = min(10**self.type.precision, 2**63) - 1
+            return (-most, 0), (most, 1)
+        return _DOMAINS.get(self.type, (None, None))
 
     def cuts(self, value: Value) -> tuple[Cut, Cut]:
         """The cuts just below and just above a value; equal if the type has no such value."""
-        if self.type not in DISCRETE:
+        if not self.is_discrete:
             key = _key(value)
             return (key, 0), (key, 1)
         floor, exact = _floor(value, self.type)
@@ -112,12 +127,14 @@ class Domain:
 
     def end(self, cut: Cut) -> Cut:
         """An upper cut; for a discrete type, the one just above the lower neighbour."""
-        return (cut[0] - 1, 1) if self.type in DISCRETE and cut[1] == 0 else cut
+        return (cut[0] - 1, 1) if self.is_discrete and cut[1] == 0 else cut
 
     def value(self, key: Any, values: dict[Any, Value]) -> Value:
         """The value of a key: as it was written, or in the column's type if that is discrete."""
         if self.type is Type.BIGINT:
             return int(key)
+        if self.type is not None and self.type.is_decimal:
+            return value_of_units(key, self.type.scale)
         if self.type is Type.BOOLEAN:
             return bool(key)
         if self.type is Type.DATE:
@@ -131,7 +148,7 @@ class Domain:
 def _key(value: Value) -> Any:
     if isinstance(value, bool):
         return int(value)
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return (True, 0) if value != value else (False, value)
     return _micros(value) if isinstance(value, date) else value
 
@@ -147,10 +164,10 @@ def _floor(value: Value, type_: Type | None) -> tuple[int, bool]:
     """The last value of a discrete type that is not above a value, and whether the two are equal."""
     if isinstance(value, date):
         return _micros(value) // _DAY, _micros(value) % _DAY == 0
-    assert isinstance(value, int | float)
+    assert isinstance(value, int | float | Decimal)
     if isinstance(value, float) and not math.isfinite(value):
         return (-(2**64) if value < 0 else 2**64), False
-    return math.floor(value), math.floor(value) == value
+    return floor_units(value, 0 if type_ is None else type_.scale)
 
 
 # -- ranges as conditions --------------------------------------------------------------------------
@@ -309,7 +326,7 @@ class _Range:
             self.lower_high(below if literal.op == "<" else above)
 
     def _only(self, values: Sequence[Value]) -> None:
-        if self.domain.type not in DISCRETE:
+        if not self.domain.is_discrete:
             keys = list(values) if set(map(type, values)) == {str} else [_key(value) for value in values]
             for key, value in zip(keys, values, strict=True):
                 self.values.setdefault(key, value)
@@ -339,7 +356,7 @@ class _Range:
 
     def _trim_ends(self) -> None:
         if self.low is not None and self.low[1] == 0 and self.low[0] in self.excluded:
-            self.low = (self.low[0] + 1, 0) if self.domain.type in DISCRETE else (self.low[0], 1)
+            self.low = (self.low[0] + 1, 0) if self.domain.is_discrete else (self.low[0], 1)
         if self.high is not None and self.high[1] == 1 and self.high[0] in self.excluded:
             self.high = self.domain.end((self.high[0], 0))
         self.excluded = {key for key in self.excluded if self._inside(key)}
@@ -505,7 +522,7 @@ def _merge_ranges(ranges: list[CutRange], domain: Domain) -> list[CutRange]:
 
 
 def _after(cut: Cut, domain: Domain) -> Cut:
-    return (cut[0] + 1, 0) if domain.type in DISCRETE and cut[1] == 1 else cut
+    return (cut[0] + 1, 0) if domain.is_discrete and cut[1] == 1 else cut
 
 
 def _as_literals(

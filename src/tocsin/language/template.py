@@ -448,7 +448,8 @@ def _number(word: str) -> tuple[int | float | None, str]:
     if word.isdigit():
         return (int(word) if len(word) < 1000 else None), "\x01"
     value = float(word)
-    return (None if math.isinf(value) else value), "\x02"
+    long = len(word) > 16 and len(re.sub(r"[eE].*|\.", "", word).strip("0")) > 15  # more than a double holds
+    return (None if long or math.isinf(value) else value), "\x02"
 
 
 @dataclass(slots=True)

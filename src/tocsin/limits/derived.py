@@ -38,7 +38,7 @@ from tocsin.limits.multiset import ExactTotal, SortedCounts
 from tocsin.model.columns import Index, Rows, Vector
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
-from tocsin.rank.sums import average, to_bigint, with_specials
+from tocsin.rank.sums import average, averaged_exactly, to_units, with_specials
 
 __all__ = [
     "Derived",
@@ -194,11 +194,21 @@ class DerivedAggregates(_Small):
                 end = totals.values.least() if aggregate.function == "MIN" else totals.values.greatest()
                 return _vector(type, [end])
             case "SUM":
-                if not totals.count:
-                    return Vector.blank(type, 1)
-                total = totals.total()
-                return Vector.of(type, [total if totals.is_double else to_bigint(total)])
-        return Vector.of(Type.DOUBLE, [average(totals.total(), totals.count) if totals.count else None])
+                out = Vector.blank(aggregate.type, 1)
+                if totals.count:
+                    total = totals.total()
+                    out.values[0] = total if totals.is_double else to_units(total, type)
+                    out.valid[0] = True
+                return out
+        out = Vector.blank(aggregate.type, 1)
+        if totals.count:
+            total = totals.total()
+            whole = not totals.is_double
+            out.values[0] = (
+                averaged_exactly(aggregate, total, totals.count) if whole else average(total, totals.count)
+            )
+            out.valid[0] = True
+        return out
 
     def _check(self) -> None:
         assert self._rows >= 0

@@ -23,7 +23,7 @@ from tocsin.group.needs import primary_keys
 from tocsin.language.algebra import Column, Item, OrderKey, Query
 from tocsin.language.options import Options
 from tocsin.language.shape import Plan, shape_of
-from tocsin.model.schema import Table, Type
+from tocsin.model.schema import Table
 from tocsin.store.plans import FlatPlans, LazyPlans
 
 __all__ = ["InnerQuery", "inner_plans", "inner_query", "without_refresh"]
@@ -105,7 +105,4 @@ def _numbered(columns: Iterable[Column]) -> tuple[tuple[Item, ...], dict[Column,
 
 
 def _sums_integers(query: Query) -> bool:
-    return any(
-        a.function == "SUM" and a.column is not None and a.column.type is Type.BIGINT
-        for a in query.aggregates
-    )
+    return any(a.function == "SUM" and a.type.is_exact for a in query.aggregates)

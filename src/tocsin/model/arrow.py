@@ -224,9 +224,11 @@ def convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
         Type.BOOLEAN: pt.is_boolean(kind),
         Type.DATE: pt.is_date(kind) or pt.is_timestamp(kind) or is_text(kind),
         Type.TIMESTAMP: pt.is_date(kind) or pt.is_timestamp(kind) or is_text(kind),
-    }[type]
+    }.get(type, False)
     if pt.is_null(kind):
         return Vector.blank(type, len(array)), []
+    if type.is_decimal and (number or is_text(kind)):
+        return _decimals(name, type, array)
     if not fit:
         hint = "a number has no unit: give timestamps or ISO text" if number and type.kind == "time" else None
         raise ChangeError(f"column {name} has type {kind}, which is not a {type}", hint=hint)
@@ -237,6 +239,19 @@ def convert(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
     if pt.is_decimal(kind):  # as text, which Arrow rounds correctly
         array = array.cast(pa.string())
     return Vector.from_arrow(type, array.cast(type.arrow, safe=False)), []
+
+
+def _decimals(name: str, type: Type, array: Any) -> tuple[Vector, list[BadRow]]:
+    """Numbers, or texts of them, as a DECIMAL, rounded half up."""
+    kind = array.type
+    fits = pt.is_decimal(kind) and kind.scale <= type.scale
+    if fits or (pt.is_integer(kind) and type.precision - type.scale <= 18):
+        try:
+            wide = array if pt.is_decimal(kind) else array.cast(pa.decimal128(38, 0))
+            return Vector.from_arrow(type, wide.cast(type.arrow)), []
+        except pa.ArrowInvalid:  # a number has too many digits
+            pass
+    return _read_each(name, type, array)
 
 
 def _beyond(array: Any) -> NDArray[np.bool_]:

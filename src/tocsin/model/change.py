@@ -132,9 +132,9 @@ class ChangeBatch:
         parsed, origin, bad = [], [], []
         row: JsonRow | None
         for i, text in enumerate(rows.to_pylist() if isinstance(rows, pa.Array) else rows):
-            row = None if text is None else parse_plain(text)
+            row = None if text is None or relation.has_decimals else parse_plain(text)
             if row is None:
-                row = parse_object("null" if text is None else text)
+                row = parse_object("null" if text is None else text, exact=relation.has_decimals)
             if isinstance(row, str):
                 bad.append(BadRow(i, row))
             else:

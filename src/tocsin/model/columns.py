@@ -2,6 +2,7 @@
 
     type    values (NumPy)              a NULL's value
     BIGINT  int64                       0
+    DECIMAL int64, units of 10^-scale   0
     DOUBLE  float64, -0.0 stored as 0.0 0.0
     STRING  object (str)                ""
     BOOLEAN bool                        False
@@ -39,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from importlib import import_module
 from operator import itemgetter
@@ -52,6 +54,7 @@ from numpy.typing import NDArray
 from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.cells import Cells, add_event, add_plain
+from tocsin.model.decimals import units_of, value_of_units
 from tocsin.model.event_source import EventSource
 from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import MISSING, is_exists, is_inside, value_of
@@ -113,16 +116,16 @@ class Vector:
         """From Python values that have the right type already; None is NULL."""
         listed = list(values)
         valid = np.array([v is not None for v in listed], np.bool_)
-        if type is Type.DATE or type is Type.TIMESTAMP:
+        if type is Type.DATE or type is Type.TIMESTAMP or type.is_decimal:
             listed = [v if v is None else stored(type, v) for v in listed]
-        out = np.full(len(listed), "" if type is Type.STRING else 0, _DTYPES[type])
+        out = np.full(len(listed), "" if type is Type.STRING else 0, dtype_of(type))
         out[valid] = [v for v in listed if v is not None]
         return cls(type, out + 0.0 if type is Type.DOUBLE else out, valid)
 
     @classmethod
     def blank(cls, type: Type, length: int) -> Vector:
         """All NULL."""
-        values = np.zeros(length, _DTYPES[type])
+        values = np.zeros(length, dtype_of(type))
         if type is Type.STRING:
             values[:] = ""
         return cls(type, values, np.zeros(length, np.bool_))
@@ -137,6 +140,8 @@ class Vector:
             values = to_numpy(array.fill_null(False))
         elif type is Type.DOUBLE:
             values = to_numpy(array.fill_null(0.0)) + 0.0
+        elif type.is_decimal:
+            values = _low_words(array, valid)
         else:
             storage = array.cast(pa.int32()).cast(pa.int64()) if type is Type.DATE else array.cast(pa.int64())
             values = to_numpy(storage.fill_null(0))
@@ -155,17 +160,23 @@ class Vector:
             return to_arrow(self.values.astype(np.int32), pa.int32(), self.valid).cast(pa.date32())
         if self.type is Type.TIMESTAMP:
             return to_arrow(self.values, pa.int64(), self.valid).cast(self.type.arrow)
+        if self.type.is_decimal:
+            return _as_decimals(self.type, self.values, self.valid)
         return to_arrow(self.values, self.type.arrow, self.valid)
 
     def take(self, index: Index) -> Vector:
         return Vector(self.type, self.values[index], self.valid[index])
 
     def to_list(self) -> list[Any]:
-        """As Python values: None, int, float, str, bool, date, datetime in UTC."""
+        """As Python values: None, int, float, Decimal, str, bool, date, datetime in UTC."""
+        plain: list[Any]
         if self.type is Type.DATE:
             plain = [date.fromordinal(v + _DAY_ZERO) for v in self.values.tolist()]
         elif self.type is Type.TIMESTAMP:
             plain = [_EPOCH + timedelta(microseconds=v) for v in self.values.tolist()]
+        elif self.type.is_decimal:
+            scale = self.type.scale
+            plain = [value_of_units(v, scale) for v in self.values.tolist()]
         else:
             plain = self.values.tolist()
         if self.valid.all():
@@ -222,6 +233,26 @@ def gathered(data: NDArray[np.uint8], begin: Index, end: Index) -> Any:
     return pa.LargeStringArray.from_buffers(len(begin), pa.py_buffer(start), pa.py_buffer(out))
 
 
+def dtype_of(type: Type) -> Any:
+    """The NumPy type of the values of a vector."""
+    return _DTYPES.get(type, np.int64)
+
+
+def _low_words(array: Any, valid: Mask) -> Index:
+    """The units of an array of decimal128, of which all fit 64 bits."""
+    _, data = array.buffers()
+    words = np.frombuffer(data, np.int64) if data is not None else np.empty(0, np.int64)
+    return np.where(valid, words[2 * array.offset : 2 * (array.offset + len(array)) : 2], 0)
+
+
+def _as_decimals(type: Type, values: Index, valid: Mask) -> Any:
+    """Units as decimal128: two words each, the high one of which is the sign."""
+    words = np.empty((len(values), 2), np.int64)
+    words[:, 0], words[:, 1] = values, values >> 63
+    mask = None if valid.all() else to_arrow(valid, pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(type.arrow, len(values), [mask, pa.py_buffer(words)])
+
+
 def double_codes(values: NDArray[np.float64]) -> Index:
     """Doubles as integers of the same order: flip the magnitude bits of negative ones.
 
@@ -271,7 +302,9 @@ def stored(type: Type, value: Any) -> Any:
     """
     if type is Type.DATE:
         return value.toordinal() - _DAY_ZERO
-    return (value - _EPOCH) // _MICROSECOND if type is Type.TIMESTAMP else value
+    if type is Type.TIMESTAMP:
+        return (value - _EPOCH) // _MICROSECOND
+    return units_of(value, type.scale) if isinstance(value, Decimal) and type.is_decimal else value
 
 
 def cell_code(vector: Vector, at: int) -> int:

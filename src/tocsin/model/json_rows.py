@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.json as reader
 
 from tocsin.model.columns import Index, Mask, Rows, Vector
+from tocsin.model.decimals import text_of_units
 from tocsin.model.schema import Field, Type
 
 __all__ = ["json_columns", "json_given", "row_json", "to_json"]
@@ -60,7 +62,16 @@ def to_json(rows: Rows, index: Index | None = None) -> Any:
 def row_json(row: dict[str, Any]) -> str:
     """One row of Python values as JSON."""
     plain = {name: _plain(value) for name, value in row.items()}
+    if any(isinstance(value, Decimal) for value in plain.values()):  # which json.dumps does not write
+        pieces = [f"{json.dumps(name, ensure_ascii=False)}:{_piece(value)}" for name, value in plain.items()]
+        return "{" + ",".join(pieces) + "}"
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+
+
+def _piece(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:
@@ -81,6 +92,9 @@ def _values(vector: Vector) -> Any:
         out = pa.array([f'"{_SPECIAL[n]}"' if n in _SPECIAL else n for n in numbers], pa.string())
     elif vector.type is Type.BIGINT:
         out = pa.array(vector.values, pa.int64()).cast(pa.string())
+    elif vector.type.is_decimal:
+        scale = vector.type.scale
+        out = pa.array([text_of_units(v, scale) for v in vector.values.tolist()], pa.string())
     elif vector.type is Type.BOOLEAN:
         out = pa.array(np.where(vector.values, "true", "false").tolist(), pa.string())
     else:
@@ -98,7 +112,9 @@ def json_columns(fields: Sequence[Field], texts: Any, *, only_these: bool = True
 
     Without `only_these`, other keys are ignored.
     """
-    if len(texts) < _MIN_ROWS or texts.null_count or not _are_whole(texts):
+    if len(texts) < _MIN_ROWS or texts.null_count or any(field.type not in _TYPES for field in fields):
+        return None  # Arrow would round what a DECIMAL rounds
+    if not _are_whole(texts):
         return None
     schema = pa.schema([(field.name, _TYPES[field.type]) for field in fields])
     other = "error" if only_these else "ignore"

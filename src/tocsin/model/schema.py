@@ -33,11 +33,15 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from numbers import Integral, Real
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+
+from tocsin.model.decimals import MOST_DIGITS, DecimalOverflow, units_of, value_of_units
 
 __all__ = [
     "SIMPLE",
@@ -47,6 +51,8 @@ __all__ = [
     "Stream",
     "Table",
     "Type",
+    "average_type",
+    "decimal_type",
     "is_missing",
     "is_nested",
     "kind_of",
@@ -54,11 +60,19 @@ __all__ = [
     "quote",
     "read",
     "read_time",
+    "sum_type",
 ]
 
 
 class Type(StrEnum):
-    """The types of columns; `kind` says which of them compare with each other."""
+    """The types of columns; `kind` says which of them compare with each other.
+
+    A DECIMAL has a precision and a scale, so there is one member for each: they are made when they are first
+    named, and are not among those that iteration gives.
+
+    >>> Type("DECIMAL(9,2)") is decimal_type(9, 2), Type("DECIMAL(9,2)").scale, len(Type)
+    (True, 2, 6)
+    """
 
     BIGINT = "BIGINT"
     DOUBLE = "DOUBLE"
@@ -66,6 +80,23 @@ class Type(StrEnum):
     BOOLEAN = "BOOLEAN"
     DATE = "DATE"
     TIMESTAMP = "TIMESTAMP"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Type | None:
+        found = _DECIMAL.fullmatch(value) if isinstance(value, str) else None
+        if found is None or value != f"DECIMAL({int(found[1])},{int(found[2])})":
+            return None
+        precision, scale = int(found[1]), int(found[2])
+        if not 1 <= precision <= WIDEST or scale > precision:
+            return None
+        with _MAKING:
+            if value not in cls._value2member_map_:
+                made = str.__new__(cls, value)
+                made._name_, made._value_ = value, value
+                _KINDS[made], _ARROW[made] = "number", pa.decimal128(precision, scale)
+                _SIZES[made], _READERS[made] = (precision, scale), partial(read_decimal, made)
+                cls._value2member_map_[value] = made
+        return cls._value2member_map_[value]  # type: ignore[return-value]
 
     @property
     def kind(self) -> str:
@@ -78,9 +109,32 @@ class Type(StrEnum):
 
     @property
     def numeric(self) -> bool:
-        return self in (Type.BIGINT, Type.DOUBLE)
+        return self in (Type.BIGINT, Type.DOUBLE) or self in _SIZES
+
+    @property
+    def is_decimal(self) -> bool:
+        return self in _SIZES
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether values are whole multiples of a unit, kept as integers: BIGINT and DECIMAL."""
+        return self is Type.BIGINT or self in _SIZES
+
+    @property
+    def precision(self) -> int:
+        """The most digits of a DECIMAL, or of any BIGINT."""
+        return _SIZES[self][0] if self in _SIZES else 20
+
+    @property
+    def scale(self) -> int:
+        """How many of them are behind the point."""
+        return _SIZES[self][1] if self in _SIZES else 0
 
 
+WIDEST = 38  # digits of a DECIMAL that an expression or a sum gives; values have 64 bits of its unit
+_DECIMAL = re.compile(r"DECIMAL\((\d{1,2}),(\d{1,2})\)", re.ASCII)
+_SIZES: dict[Type, tuple[int, int]] = {}
+_MAKING = Lock()
 _KINDS = {
     Type.BIGINT: "number",
     Type.DOUBLE: "number",
@@ -97,6 +151,32 @@ _ARROW = {
     Type.DATE: pa.date32(),
     Type.TIMESTAMP: pa.timestamp("us", tz="UTC"),
 }
+
+
+def decimal_type(precision: int, scale: int) -> Type:
+    """DECIMAL(precision, scale)."""
+    return Type(f"DECIMAL({precision},{scale})")
+
+
+def sum_type(type: Type) -> Type:
+    """The type of SUM of a DECIMAL: ten digits more, as in Spark.
+
+    >>> print(sum_type(decimal_type(9, 2)))
+    DECIMAL(19,2)
+    """
+    return decimal_type(min(type.precision + 10, WIDEST), type.scale)
+
+
+def average_type(type: Type) -> Type:
+    """The type of AVG of a DECIMAL: four more digits behind the point, as in Spark, but 18 digits in all.
+
+    >>> print(average_type(decimal_type(9, 2)), average_type(decimal_type(16, 2)))
+    DECIMAL(13,6) DECIMAL(18,4)
+    """
+    more = max(0, min(4, MOST_DIGITS - type.precision))
+    return decimal_type(type.precision + more, type.scale + more)
+
+
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = frozenset(
     """all alter and anti any array as asc between bigint boolean both by case cast check collate column
@@ -147,6 +227,8 @@ class Field(NamedTuple):
         text = f"{quote(self.name)} {self.size or self.type}{' NOT NULL' if self.required else ''}"
         if self.default is None:
             return text
+        if isinstance(self.default, Decimal):
+            return f"{text} DEFAULT {self.default:f}"
         from tocsin.model.expressions.tree import print_value  # which imports this module
 
         return f"{text} DEFAULT {print_value(self.default)}"
@@ -162,6 +244,10 @@ class Relation:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.fields)
+
+    @property
+    def has_decimals(self) -> bool:
+        return any(field.type.is_decimal for field in self.fields)
 
     def find(self, name: str, *, exact: bool = False) -> Field | None:
         """The field of that name: spelled so, or (unless `exact`) the only one that differs by case."""
@@ -244,6 +330,8 @@ def read(type: Type, value: Any, *, json: bool = False) -> Any:
         value = _SPECIAL.get(value, value)
     try:
         return _READERS[type](value)
+    except DecimalOverflow as error:
+        raise ValueError(f"{_shown(value)} {error}") from None
     except (TypeError, ValueError, OverflowError, ArithmeticError):
         if is_missing(value):
             return None
@@ -380,6 +468,18 @@ def _double(value: Any) -> float:
     if isinstance(value, Decimal) and math.isinf(near) and value.is_finite():
         raise ValueError
     return near
+
+
+def read_decimal(type: Type, value: Any) -> Decimal:
+    """A number as a DECIMAL, rounded half up to its scale.
+
+    >>> read_decimal(Type("DECIMAL(4,2)"), 19.905), read_decimal(Type("DECIMAL(4,2)"), "7")
+    (Decimal('19.91'), Decimal('7.00'))
+    """
+    units = units_of(value, type.scale)
+    if abs(units) >= 10**type.precision:
+        raise DecimalOverflow(f"has more digits than {type}")
+    return value_of_units(units, type.scale)
 
 
 def _string(value: Any) -> str:

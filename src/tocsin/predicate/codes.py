@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 
 from tocsin.language.algebra import Value
 from tocsin.model.columns import Index, Mask, double_codes
+from tocsin.model.decimals import floor_units
 from tocsin.model.schema import Type
 from tocsin.predicate._kernels import hash_texts
 from tocsin.predicate.flat import NEGATED
@@ -63,7 +65,7 @@ def fits(type: Type, value: Value) -> bool:
     """
     if isinstance(value, bool):
         return type is Type.BOOLEAN
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return type.numeric
     if isinstance(value, str):
         return type is Type.STRING
@@ -91,8 +93,8 @@ def _locate(type: Type, value: Value) -> tuple[int, bool]:
     """The greatest code not above the literal, and whether it is the literal's own."""
     if isinstance(value, bool):
         return int(value), True
-    if isinstance(value, int | float):
-        return _locate_double(value) if type is Type.DOUBLE else _locate_integer(value)
+    if isinstance(value, int | float | Decimal):
+        return _locate_double(value) if type is Type.DOUBLE else _locate_units(value, type.scale)
     if isinstance(value, datetime):
         microseconds = (value - _EPOCH) // timedelta(microseconds=1)
         if type is Type.TIMESTAMP:
@@ -103,17 +105,17 @@ def _locate(type: Type, value: Value) -> tuple[int, bool]:
     return (days, True) if type is Type.DATE else (days * _DAY, True)
 
 
-def _locate_integer(value: int | float) -> tuple[int, bool]:
+def _locate_units(value: int | float | Decimal, scale: int) -> tuple[int, bool]:
     if isinstance(value, int):
-        return value, True  # may lie outside int64: `interval` clips it
-    if math.isnan(value) or value == math.inf:
+        return value * 10**scale, True  # may lie outside int64: `interval` clips it
+    if isinstance(value, float) and (math.isnan(value) or value == math.inf):
         return GREATEST, False
     if value == -math.inf:
         return LEAST - 1, False
-    return math.floor(value), value == math.floor(value)
+    return floor_units(value, scale)
 
 
-def _locate_double(value: int | float) -> tuple[int, bool]:
+def _locate_double(value: int | float | Decimal) -> tuple[int, bool]:
     try:
         near = float(value)
     except OverflowError:  # an integer beyond all finite doubles
@@ -141,18 +143,31 @@ class CodePositions(NamedTuple):
 
 
 def locate_numbers(type: Type, numbers: NDArray[Any]) -> CodePositions:
-    """Numbers (int64 or float64) among the codes of a BIGINT or DOUBLE attribute."""
+    """Numbers (int64 or float64) among the codes of a BIGINT, DECIMAL or DOUBLE attribute."""
     if numbers.dtype == np.int64:
-        if type is Type.BIGINT:
-            return CodePositions(numbers, np.ones(len(numbers), np.bool_), np.ones(len(numbers), np.bool_))
+        if type.is_exact:
+            most = (2**63 - 1) // 10**type.scale
+            fine = (numbers >= -most) & (numbers <= most)
+            units = np.where(fine, numbers, 0) * 10**type.scale if type.scale else numbers
+            return CodePositions(units, np.ones(len(numbers), np.bool_), fine)
         fine = np.abs(numbers) <= 2**53
         return CodePositions(double_codes(numbers.astype(np.float64)), np.ones(len(numbers), np.bool_), fine)
     if type is Type.DOUBLE:
         all_true = np.ones(len(numbers), np.bool_)
         return CodePositions(double_codes(numbers), all_true, all_true)
+    if type.scale:
+        return _locate_shortest(numbers, type.scale)
     fine = np.abs(numbers) < 2.0**63  # neither NaN nor infinite
     floor = np.floor(np.where(fine, numbers, 0.0))
     return CodePositions(floor.astype(np.int64), floor == numbers, fine)
+
+
+def _locate_shortest(numbers: NDArray[np.float64], scale: int) -> CodePositions:
+    """Doubles, each the shortest decimal number that reads as it, where that has few digits."""
+    inside = np.abs(numbers) < 10.0 ** (15 - scale)
+    units = np.rint(np.where(inside, numbers, 0.0) * 10.0**scale)
+    fine = inside & (units / 10.0**scale == numbers)  # up to 15 digits there is no other
+    return CodePositions(units.astype(np.int64), fine, fine)
 
 
 def comparisons(op: NDArray[Any], positions: CodePositions) -> Ends:

@@ -45,7 +45,14 @@ __all__ = ["flat_predicates"]
 _OP = {name: number for number, name in enumerate(OPERATORS)}
 _OPEN = 99  # the type of an attribute of an open stream, besides numbers in _TYPES
 _NONE = 98  # no such attribute
-_TYPES = tuple(Type)
+_TYPES = list(Type)  # and every DECIMAL that has occurred
+
+
+def _code_of(type: Type) -> int:
+    """The number of a type."""
+    if type not in _TYPES:
+        _TYPES.append(type)
+    return _TYPES.index(type)
 
 
 def flat_predicates(relation: Table | Stream, table: Any) -> tuple[FlatFilters, dict[int, str]]:
@@ -157,7 +164,7 @@ class _PredicateColumns:
     def _types(self, relation: Table | Stream, names: list[str | None], fields: list[Field | None]) -> Index:
         found = [
             _NONE if name is None else _OPEN if relation.open
-            else _NONE if field is None else _TYPES.index(field.type)
+            else _NONE if field is None else _code_of(field.type)
             for name, field in zip(names, fields, strict=True)
         ]  # fmt: skip
         return np.array(found or [_NONE], np.int64)[self.attribute]

@@ -78,14 +78,23 @@ class CodeSpace(IntEnum):
     TEXT_TIME = 10  # in events only: the TIMESTAMP that a text holds, beside its TEXT
 
 
-SPACES: dict[Type, CodeSpace] = {
-    Type.BIGINT: CodeSpace.BIGINT,
-    Type.DOUBLE: CodeSpace.DOUBLE,
-    Type.DATE: CodeSpace.DATE,
-    Type.TIMESTAMP: CodeSpace.TIMESTAMP,
-    Type.BOOLEAN: CodeSpace.BOOLEAN,
-    Type.STRING: CodeSpace.TEXT,
-}
+class _Spaces(dict[Type, CodeSpace]):
+    """The units of a DECIMAL are whole numbers."""
+
+    def __missing__(self, type: Type) -> CodeSpace:
+        return CodeSpace.BIGINT
+
+
+SPACES: dict[Type, CodeSpace] = _Spaces(
+    {
+        Type.BIGINT: CodeSpace.BIGINT,
+        Type.DOUBLE: CodeSpace.DOUBLE,
+        Type.DATE: CodeSpace.DATE,
+        Type.TIMESTAMP: CodeSpace.TIMESTAMP,
+        Type.BOOLEAN: CodeSpace.BOOLEAN,
+        Type.STRING: CodeSpace.TEXT,
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_NUMBERS = (Type.BIGINT, Type.DOUBLE)
 _EXACT = 2**53  # whole numbers below are doubles
 FEW_PLAIN = 8  # filters of one template that are compiled one by one, with those of others
 _LOOK_UP = 16  # comparisons that take as long as looking up an event's attributes
@@ -131,7 +132,7 @@ def _is_plain(type_: Type | None, value: Any) -> bool:
     if kind is str:
         return type_ is None or type_ is Type.STRING
     if kind is int:
-        return -_EXACT < value < _EXACT and (type_ is None or type_.numeric)
+        return -_EXACT < value < _EXACT and (type_ is None or type_ in _NUMBERS)
     return kind is float and -_EXACT < value < _EXACT and (type_ is None or type_ is Type.DOUBLE)
 
 

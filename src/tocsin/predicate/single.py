@@ -46,6 +46,7 @@ _MOST_EAGER = 1 << 18  # attributes that are all numbered in advance
 _MOST_NAMES = 1 << 16  # names of attributes, and times, that are remembered
 _EXACT = 2**53  # whole numbers below are doubles
 _SIZE = 2**63 - 1
+_ROUNDED = -1  # the space of a DECIMAL: a batch rounds its values, none is plain
 _MIXED = 16  # events after a mixed one that are likely mixed too
 _LIKE_A_TIME = re.compile(r"\d{4}-\d")  # other texts hold no time
 _NUMERIC, _TEXTUAL = frozenset({int, float}), frozenset({str})
@@ -136,7 +137,9 @@ class SingleCoder:
         self._known = 0  # attributes of the index when `_numbers` was filled
         self._numbers = _AttributeNumbers(self._number)
         self._others = 0  # names that were looked up
-        self._spaces = {name: int(SPACES[type]) for name, type in (types or {}).items()}
+        self._spaces = {
+            name: _ROUNDED if type.is_decimal else int(SPACES[type]) for name, type in (types or {}).items()
+        }
         self._times: dict[str, int] = {}  # codes of texts that hold a time
         self._mixed = 0  # events before it is tried again whether all values are numbers, or texts
 

@@ -41,7 +41,7 @@ from tocsin.language.algebra import (
     Truth,
     atoms,
 )
-from tocsin.language.literals import Slot, negative
+from tocsin.language.literals import Slot, as_decimal, negative
 from tocsin.language.rewrite import Literal, alternatives
 from tocsin.language.template import Plus, Template, Times, filler
 from tocsin.model.buffers import to_numpy
@@ -254,14 +254,15 @@ class _TemplateFilters:
             return None
         if isinstance(value, Slot):
             given = self.columns[value.key]
-            if value.steps not in ((), (negative,)) or not _is_number(given.type):
+            steps = value.steps[:-1] if own.is_decimal and value.steps[-1:] == (as_decimal,) else value.steps
+            if steps not in ((), (negative,)) or not _is_number(given.type):
                 return None
             whole = pa.types.is_integer(given.type)
             if given.type == pa.uint64():
                 return None
             array = given.cast(pa.int64() if whole else pa.float64())
             numbers = to_numpy(array.fill_null(0))
-            if value.steps:
+            if steps:
                 self.slow |= numbers == -(2**63) if whole else np.zeros(self.count, np.bool_)
                 numbers = -numbers
             numbers = numbers if whole else numbers + 0.0

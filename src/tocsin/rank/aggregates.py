@@ -49,6 +49,7 @@ from tocsin.rank._kernels.aggregates import (
     GAINS,
     KINDS,
     LOSES,
+    OVERFLOW_ITEM,
     OVERFLOW_LIMBS,
     OVERFLOW_SLOT,
     AggregateTotals,
@@ -56,7 +57,7 @@ from tocsin.rank._kernels.aggregates import (
 )
 from tocsin.rank.family import RangeFamily, RowMoves, RowSource
 from tocsin.rank.members import GREATEST, LEAST, Members, RangeMembers, by_seq, parts_of
-from tocsin.rank.sums import AggregateCells, new_overflow, overflow_in, to_bigint
+from tocsin.rank.sums import AggregateCells, new_overflow, overflow_in, to_units
 from tocsin.store.step import Step
 
 __all__ = ["AggregateFamily"]
@@ -178,7 +179,8 @@ class AggregateFamily(RangeFamily):
         if overflow[OVERFLOW_SLOT] >= 0:
             with overflow_in(int(overflow[OVERFLOW_SLOT])):
                 limbs = overflow[OVERFLOW_LIMBS:].tolist()
-                to_bigint(sum(limb << (32 * i) for i, limb in enumerate(limbs)))
+                total = sum(limb << (32 * i) for i, limb in enumerate(limbs))
+                to_units(total, self._cells.types[int(overflow[OVERFLOW_ITEM])])
         deltas = Deltas.concat(parts)
         return deltas.consolidate() if cut else deltas
 

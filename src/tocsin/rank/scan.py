@@ -33,7 +33,14 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows, Vector
 from tocsin.model.delta import Deltas
 from tocsin.model.schema import Type
-from tocsin.rank.sums import average, exact_units, overflow_in, to_bigint, with_specials
+from tocsin.rank.sums import (
+    average,
+    averaged_exactly,
+    exact_units,
+    overflow_in,
+    to_units,
+    with_specials,
+)
 from tocsin.room import Room, ScanRoom
 from tocsin.store.plans import FlatPlans
 from tocsin.store.step import Step
@@ -224,10 +231,9 @@ def _values(aggregate: Aggregate, history: RowHistory, step: Step, table: str) -
         return _bigints(count)
     if aggregate.function in ("MIN", "MAX"):
         return _extreme(known, OrderKey(column, descending=aggregate.function == "MAX"))
-    averaged = aggregate.function == "AVG"
-    if column.type is Type.BIGINT:
-        return _sum_integers(known, column.name, count, averaged)
-    return _sum_doubles(known, column.name, count, averaged, step, table)
+    if column.type is not None and column.type.is_exact:
+        return _sum_integers(known, aggregate, count)
+    return _sum_doubles(known, column.name, count, aggregate.function == "AVG", step, table)
 
 
 def _running(history: RowHistory, weight: NDArray[Any]) -> NDArray[Any]:
@@ -260,16 +266,18 @@ def _extreme(history: RowHistory, key: OrderKey) -> Vector:
     return Vector(vector.type, np.where(there, vector.values[row], blank), there)
 
 
-def _sum_integers(history: RowHistory, name: str, count: Index, averaged: bool) -> Vector:
-    values = history.rows.vectors(name)[0].values[history.slot]
+def _sum_integers(history: RowHistory, aggregate: Aggregate, count: Index) -> Vector:
+    column, type = aggregate.column, aggregate.type
+    assert column is not None
+    values = history.rows.vectors(column.name)[0].values[history.slot]
     total = _running(history, values.astype(object))
-    if averaged:
-        return Vector.of(
-            Type.DOUBLE, [average(t, n) if n else None for t, n in zip(total, count.tolist(), strict=True)]
-        )
-    return Vector.of(
-        Type.BIGINT, [to_bigint(t) if n else None for t, n in zip(total, count.tolist(), strict=True)]
-    )
+    out = Vector.blank(type, len(total))
+    for at in np.flatnonzero(count).tolist():
+        if aggregate.function == "AVG":
+            out.values[at] = averaged_exactly(aggregate, total[at], int(count[at]))
+        else:
+            out.values[at] = to_units(total[at], type)
+    return Vector(type, out.values, np.asarray(count, np.int64) != 0)
 
 
 def _sum_doubles(
@@ -306,7 +314,7 @@ def _sums_fit(query: Query, step: Step) -> bool:
     """Whether every SUM of the query is a BIGINT over any subset of the rows."""
     for aggregate in query.aggregates:
         column = aggregate.column
-        if aggregate.function == "SUM" and column is not None and column.type is Type.BIGINT:
+        if aggregate.function == "SUM" and column is not None and aggregate.type.is_exact:
             store = step.tables[query.tables[0].name]
             values = store.rows.vectors(column.name)[0].values[store.alive()]
             if not float(np.abs(values.astype(np.float64)).sum()) < 2.0**62:

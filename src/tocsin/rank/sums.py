@@ -41,6 +41,7 @@ from numpy.typing import ArrayLike, NDArray
 from tocsin.errors import SumOverflow
 from tocsin.language.algebra import Aggregate, Column, Item, Query, TableRef
 from tocsin.model.columns import Index, Mask, Rows, Vector
+from tocsin.model.decimals import text_of_units
 from tocsin.model.schema import Type
 from tocsin.rank._kernels import aggregates as kernels
 from tocsin.rank._kernels.aggregates import (
@@ -61,12 +62,11 @@ from tocsin.rank._kernels.aggregates import (
 
 __all__ = [
     *("AggregateCells", "average", "exact_sum", "exact_units", "new_overflow", "overflow_in", "rounded"),
-    *("to_bigint", "with_specials"),
+    *("averaged_exactly", "to_units", "with_specials"),
 ]
 
 _UNIT = 1 << 1074
 _FUNCTIONS = {"COUNT": kernels.COUNT_OF, "SUM": kernels.SUM, "AVG": kernels.AVG}
-_TYPES = {Type.BIGINT: BIGINT, Type.DOUBLE: DOUBLE}
 _NO_LIMBS = (ONE, ONE - 1)  # the window of a column without bits: only the limb of the sign
 
 
@@ -100,14 +100,39 @@ def with_specials(units: int, nans: int, highs: int, lows: int) -> float:
     return rounded(units)
 
 
-def to_bigint(total: int) -> int:
-    """A sum of BIGINTs, which must be a BIGINT."""
+def to_units(total: int, type: Type) -> int:
+    """A sum of BIGINTs, or of units of a DECIMAL, which must have 64 bits."""
     if not -(2**63) <= total < 2**63:
+        name = "BIGINT" if type is Type.BIGINT else "DECIMAL"
         raise SumOverflow(
-            f"BIGINT overflow: the sum is {total}",
+            f"{name} overflow: the sum is {text_of_units(total, type.scale)}",
             hint="sum a DOUBLE column, or narrow the range of the query",
         )
     return total
+
+
+def average_units(total: int, count: int, factor: int) -> int:
+    """The average in units of which `factor` are one of the sum's; halves away from zero.
+
+    >>> average_units(5, 2, 1), average_units(-5, 2, 1), average_units(1, 3, 10000)
+    (3, -3, 3333)
+    """
+    found = (2 * abs(total) * factor + count) // (2 * count)
+    return found if total >= 0 else -found
+
+
+def _factor(aggregate: Aggregate) -> int:
+    """How many units of an exact AVG are one unit of the column; 0 for other aggregates."""
+    column = aggregate.column
+    if aggregate.function != "AVG" or column is None or column.type is None or not column.type.is_decimal:
+        return 0
+    return int(10 ** (aggregate.type.scale - column.type.scale))
+
+
+def averaged_exactly(aggregate: Aggregate, total: int, count: int) -> int | float:
+    """AVG of whole numbers: the nearest double, or of a DECIMAL in units of the aggregate's type."""
+    factor = _factor(aggregate)
+    return average_units(total, count, factor) if factor else average(total, count)
 
 
 @contextmanager
@@ -144,11 +169,16 @@ class AggregateCells:
         self._columns = tuple(dict.fromkeys(a.column for a in aggregates))  # None: COUNT(*)
         summed = {a.column for a in aggregates if a.function != "COUNT"}
         self._type = [
-            _TYPES[c.type] if c is not None and c in summed and c.type is not None else COUNTED
+            COUNTED
+            if c is None or c not in summed or c.type is None
+            else BIGINT
+            if c.type.is_exact
+            else DOUBLE
             for c in self._columns
         ]
-        items = [(_FUNCTIONS[a.function], self._columns.index(a.column)) for a in aggregates]
+        items = [(_FUNCTIONS[a.function], self._columns.index(a.column), _factor(a)) for a in aggregates]
         self._items = np.array(items, np.int64)
+        self.types = [aggregate.type for aggregate in aggregates]
         self.reset()
 
     def reset(self) -> None:
@@ -206,9 +236,8 @@ class AggregateCells:
         columns = []
         for item, bits, there in zip(query.items, values, valid, strict=True):
             assert isinstance(item.expression, Aggregate)
-            function, column = item.expression.function, item.expression.column
-            whole = function == "COUNT" or (function == "SUM" and column and column.type is Type.BIGINT)
-            type = Type.BIGINT if whole else Type.DOUBLE
+            type = item.expression.type
+            whole = type.is_exact
             columns.append((item.name, Vector(type, bits if whole else bits.view(np.float64), there)))
         return Rows(columns, valid.shape[1])
 

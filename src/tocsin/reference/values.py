@@ -7,6 +7,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from tocsin.model.schema import Type, read_time
@@ -72,7 +73,7 @@ def _time_in(text: str) -> date | None:
 def _kind(value: Any) -> str:
     if isinstance(value, bool):  # a bool is an int too, and a datetime a date: the order of tests matters
         return "boolean"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return "number"
     return "text" if isinstance(value, str) else "time"
 

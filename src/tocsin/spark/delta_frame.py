@@ -57,6 +57,12 @@ _TYPES: Mapping[Type, T.DataType] = {
     Type.DATE: T.DateType(),
     Type.TIMESTAMP: T.TimestampType(),
 }
+
+
+def _spark_type(type: Type) -> T.DataType:
+    return T.DecimalType(type.precision, type.scale) if type.is_decimal else _TYPES[type]
+
+
 ROWS = ("auto", "struct", "json")
 STAGES = ("events", "tables", "queries")
 """What a set needs: filters over streams no state, over tables the first stage, all else both."""
@@ -166,7 +172,7 @@ def _as_rows(
     targets = int(messages.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     row: T.DataType = T.StringType()
     if fields is not None:
-        row = T.StructType([T.StructField(field.name, _TYPES[field.type]) for field in fields])
+        row = T.StructType([T.StructField(field.name, _spark_type(field.type)) for field in fields])
     schema = T.StructType(
         [
             T.StructField("seq", T.LongType()),

@@ -23,7 +23,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from tocsin.engine import Engine
 from tocsin.errors import TocsinError
-from tocsin.model.schema import Field, Stream, Type
+from tocsin.model.decimals import MOST_DIGITS
+from tocsin.model.schema import Field, Stream, Type, decimal_type
 from tocsin.spark.matcher import COLUMN, MAPS, Matcher
 from tocsin.spark.sharded_match import MAX_SHARDS, match_sharded
 from tocsin.spark.stages.wire import pack
@@ -140,13 +141,19 @@ _TYPES = {
     T.LongType: Type.BIGINT,
     T.FloatType: Type.DOUBLE,
     T.DoubleType: Type.DOUBLE,
-    T.DecimalType: Type.DOUBLE,
     T.StringType: Type.STRING,
     T.BooleanType: Type.BOOLEAN,
     T.DateType: Type.DATE,
     T.TimestampType: Type.TIMESTAMP,
     T.TimestampNTZType: Type.TIMESTAMP,
 }
+
+
+def _type_of(kind: T.DataType) -> Type | None:
+    """The type of a column of a DataFrame; a DECIMAL of more than 18 digits is a DOUBLE here."""
+    if isinstance(kind, T.DecimalType):
+        return decimal_type(kind.precision, kind.scale) if kind.precision <= MOST_DIGITS else Type.DOUBLE
+    return _TYPES.get(type(kind))
 
 
 def _types_of(events: DataFrame) -> list[tuple[str, Any]]:
@@ -159,7 +166,7 @@ def _stream_of(events: DataFrame, name: str, json: str | None) -> Stream:
         f.name in MAPS and isinstance(f.dataType, T.MapType) for f in events.schema.fields
     ):
         return Stream(name)
-    known = [(f.name, _TYPES.get(type(f.dataType))) for f in events.schema.fields]
+    known = [(f.name, _type_of(f.dataType)) for f in events.schema.fields]
     return Stream(name, tuple(Field(column, kind) for column, kind in known if kind is not None))
 
 
@@ -174,7 +181,7 @@ def _probe(matcher: Matcher, events: DataFrame) -> None:
 def _arrow(kind: T.DataType) -> Any:
     """The Arrow type of a column that a stream may have; None for any other."""
     if isinstance(kind, T.MapType):
-        value = _TYPES.get(type(kind.valueType))
+        value = _type_of(kind.valueType)
         return None if value is None else pa.map_(pa.string(), value.arrow)
-    known = _TYPES.get(type(kind))
+    known = _type_of(kind)
     return None if known is None else known.arrow

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from decimal import Decimal
 
 from tocsin.model.expressions.derived import expression_of
 from tocsin.model.expressions.tree import is_expression, print_expression, print_value
@@ -37,7 +38,7 @@ __all__ = [
     "with_column",
 ]
 
-Value = int | float | str | bool | date | datetime | None
+Value = int | float | Decimal | str | bool | date | datetime | None
 
 
 def literal(value: Value) -> str:
@@ -46,7 +47,7 @@ def literal(value: Value) -> str:
     >>> literal("it's"), literal(5.0), literal(None), literal(date(2013, 1, 31))
     ("'it\\\\'s'", '5.0', 'NULL', "DATE '2013-01-31'")
     """
-    return print_value(value)
+    return f"{value:f}" if isinstance(value, Decimal) else print_value(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tocsin.language.algebra.conditions import (
 )
 from tocsin.language.deep_stack import with_deep_stack
 from tocsin.language.options import NO_OPTIONS, Options, print_span
-from tocsin.model.schema import Type, quote
+from tocsin.model.schema import Type, average_type, quote, sum_type
 
 __all__ = [
     "Aggregate",
@@ -157,6 +157,8 @@ class Aggregate:
         if self.function == "COUNT":
             return Type.BIGINT
         known = None if self.column is None else self.column.type
+        if known is not None and known.is_decimal and self.function in ("SUM", "AVG"):
+            return sum_type(known) if self.function == "SUM" else average_type(known)
         return Type.DOUBLE if self.function == "AVG" or known is None else known
 
     @property

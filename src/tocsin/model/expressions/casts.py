@@ -189,7 +189,7 @@ def narrowed_exactly(value: int, bits: int) -> int | None:
 
 
 def whole_exactly_of(x: float) -> int | None:
-    return to_whole(x) if math.isfinite(x) and LEAST <= x < 2**63 else None
+    return to_whole(x) if math.isfinite(x) and LEAST <= x <= 2**63 else None
 
 
 def truth_of(value: float) -> bool:

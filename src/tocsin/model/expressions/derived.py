@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from tocsin.model.columns import Index, Rows, Vector, stored
+from tocsin.model.decimals import doubles_of, value_of_units
 from tocsin.model.expressions.closures import RowFunction, closure
 from tocsin.model.expressions.tree import Expression, is_expression, refs_of, text_of, types_in
 from tocsin.model.expressions.typed import Typed, compute, resolve
@@ -72,7 +74,7 @@ class DerivedColumn:
         if self._function is None:
             found = self.resolved(self.types)
             assert found is not None
-            self._function = closure(found), found.kind in _TIMES
+            self._function = closure(found), _is_stored(found.kind)
         return self._function
 
     def of_row(self, row: Mapping[str, Any]) -> Any:
@@ -125,7 +127,7 @@ class DerivedColumn:
         found = self.resolved(tuple(map(_PLAIN.get, classes)))
         if found is None:
             return (lambda values: None), False
-        return (None if found.kind in _TIMES else closure(found)), int in classes
+        return (None if _is_stored(found.kind) else closure(found)), int in classes
 
     def _of_any(self, values: list[Any]) -> Any:
         """The value for values of any class."""
@@ -138,7 +140,8 @@ class DerivedColumn:
                 kind, values[n] = Type.DOUBLE, float(value)
             kinds.append(kind)
         found = self.resolved(tuple(kinds))
-        return None if found is None else _plain(found.kind, compute(found, values))
+        value = None if found is None else _plain(found.kind, compute(found, values))
+        return float(value) if isinstance(value, Decimal) else value
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -171,7 +174,10 @@ class DerivedColumn:
                 v[n - 1].take(here) if n else Vector.blank(Type.STRING, len(here))
                 for n, v in zip(chosen, given, strict=True)
             ]
-            parts.setdefault(found.kind, []).append((here, column_of(found, own, len(here))))
+            made = column_of(found, own, len(here))
+            if made.type.is_decimal:  # an open stream has none
+                made = Vector(Type.DOUBLE, doubles_of(made.values, made.type.scale), made.valid)
+            parts.setdefault(made.type, []).append((here, made))
         return [_scattered(kind, own, len(rows)) for kind, own in parts.items()]
 
 
@@ -192,6 +198,11 @@ def _digits(number: int, bases: Sequence[int]) -> list[int]:
 
 _TIMES = (Type.DATE, Type.TIMESTAMP)
 _NONE = type(None)
+
+
+def _is_stored(kind: Any) -> bool:
+    """Whether values are stored as other ones than Python has."""
+    return kind in _TIMES or (isinstance(kind, Type) and kind.is_decimal)
 
 
 def _is_beyond(value: Any) -> bool:
@@ -227,6 +238,8 @@ def _plain(kind: Any, value: Any) -> Any:
         return None
     if kind is Type.DATE:
         return date.fromordinal(value + _DAY_ZERO)
+    if isinstance(kind, Type) and kind.is_decimal:
+        return value_of_units(value, kind.scale)
     return _EPOCH + timedelta(microseconds=value) if kind is Type.TIMESTAMP else value
 
 

@@ -20,11 +20,14 @@ a IS NULL AND b < DATE '2024-05-01'
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
+from tocsin.model.decimals import digits_of
 from tocsin.model.schema import Type, quote
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
 ]
 
 _MARK = "\x1f"
+_BETWEEN_TYPES = re.compile(r",(?=[A-Z])")  # not the one in DECIMAL(9,2)
 
 
 class Interval(NamedTuple):
@@ -205,6 +209,9 @@ def print_value(value: Any) -> str:
         return f"TIMESTAMP '{value.replace(tzinfo=None).isoformat(sep=' ')}'"
     if isinstance(value, date):
         return f"DATE '{value.isoformat()}'"
+    if isinstance(value, Decimal):
+        digits, scale = digits_of(value)
+        return f"CAST('{value:f}' AS DECIMAL({digits},{scale}))"
     return str(value)
 
 
@@ -243,4 +250,4 @@ def text_of(name: str) -> str:
 def types_in(name: str) -> tuple[Type, ...]:
     """The types of the columns that it reads."""
     given = name.rpartition(_MARK)[2]
-    return tuple(map(Type, given.split(","))) if given else ()
+    return tuple(map(Type, _BETWEEN_TYPES.split(given))) if given else ()

@@ -19,10 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from decimal import Decimal
 from functools import cache, partial
 from typing import Any
 
+from tocsin.model.decimals import units_of
+from tocsin.model.expressions import decimals
 from tocsin.model.expressions.casts import SIZES, narrowed, narrowed_exactly
+from tocsin.model.expressions.decimals import of_value, widest
 from tocsin.model.expressions.numbers import number_order
 from tocsin.model.expressions.overloads import CASTS, EXACT_CASTS, INTERVAL, OVERLOADS, Kind, Overload, Run
 from tocsin.model.expressions.tree import CallNode, ConstantNode, Expression, Interval, Ref, refs_of
@@ -208,6 +212,8 @@ def kind_of_constant(value: Any) -> Kind | None:
         return None
     if isinstance(value, Interval):
         return INTERVAL
+    if isinstance(value, Decimal):
+        return of_value(value)
     kinds: dict[type, Type] = {bool: Type.BOOLEAN, int: Type.BIGINT, float: Type.DOUBLE, str: Type.STRING}
     found = kinds.get(type(value))
     return found if found is not None else Type.DATE if type(value) is date else Type.TIMESTAMP
@@ -242,6 +248,11 @@ def typed_call(call: CallNode, args: Sequence[Typed]) -> Typed:
     name = call.name
     if call.into:
         return _cast_call(call, args[0])
+    if any(isinstance(arg.kind, Type) and arg.kind.is_decimal for arg in args):
+        args = _with_decimal_constants(name, args)
+        found = _of_decimals(name, args)
+        if found is not None:
+            return found
     if name in COMPARISONS:
         return _comparison(name, args)
     if name in _OWN:
@@ -252,6 +263,62 @@ def typed_call(call: CallNode, args: Sequence[Typed]) -> Typed:
     if name == "+" and len(args) == 2:
         args = _with_interval(args)
     return _overloaded(name, args)
+
+
+_BESIDE_DECIMALS = (
+    *decimals.ARITHMETIC, *COMPARISONS, "in", "coalesce", "greatest", "least", "case",
+)  # fmt: skip
+
+
+def _with_decimal_constants(name: str, args: Sequence[Typed]) -> Sequence[Typed]:
+    """Constants with a fraction beside DECIMALs are DECIMALs."""
+    if name not in _BESIDE_DECIMALS:
+        return args
+    out = []
+    for arg in args:
+        own = of_value(arg.value) if arg.is_constant and arg.kind is Type.DOUBLE else None
+        out.append(arg if own is None else Typed(own, value=units_of(arg.value, own.scale)))
+    return out
+
+
+def _of_decimals(name: str, args: Sequence[Typed]) -> Typed | None:
+    """A call that gives a DECIMAL, or compares exactly; None: another one, of doubles or texts."""
+    exact = [_exact_type(arg) for arg in args]
+    one, other = (exact[0], exact[1]) if len(exact) == 2 else (None, None)
+    if one is not None and other is not None and name in decimals.ARITHMETIC:
+        run = decimals.arithmetic(name, one, other)
+        return Typed(run.gives, run, tuple(args), name=name)
+    if one is not None and other is not None and name in COMPARISONS:
+        if name == "<=>":
+            kind = widest(one, other)
+            return Typed(
+                Type.BOOLEAN, _same_value, tuple(cast_to(arg, kind) for arg in args), True, name=name
+            )
+        run = decimals.comparison(name, one, other)
+        return Typed(run.gives, run, tuple(args), name=name)
+    return _of_one_decimal(name, args)
+
+
+def _of_one_decimal(name: str, args: Sequence[Typed]) -> Typed | None:
+    """A function of one DECIMAL; of `round` and `bround` also with a constant number of digits."""
+    own, digits = args[0].kind, 0
+    if len(args) == 2 and name in ("round", "bround") and args[1].is_constant:
+        digits = args[1].value
+    elif len(args) != 1:
+        return None
+    if not isinstance(own, Type) or not own.is_decimal or type(digits) is not int:
+        return None
+    run = decimals.of_one(name, own, max(-40, min(digits, 40)))
+    return None if run is None else Typed(run.gives, run, (args[0],), name=name)
+
+
+def _exact_type(arg: Typed) -> Type | None:
+    """The type of an argument that is a number with fixed digits; of a constant the narrowest."""
+    if not isinstance(arg.kind, Type) or not arg.kind.is_exact:
+        return None
+    if arg.is_constant and arg.kind is Type.BIGINT and arg.value is not None:
+        return of_value(arg.value)
+    return arg.kind
 
 
 def _with_interval(args: Sequence[Typed]) -> Sequence[Typed]:
@@ -332,6 +399,8 @@ def _cost(kind: Kind | None, wanted: Kind) -> int | None:
     """What it costs to convert without a CAST; None if that is not done."""
     if kind in (wanted, ANY, None):
         return None if wanted == INTERVAL and kind != INTERVAL else 0
+    if isinstance(kind, Type) and kind.is_decimal:
+        return 1 if wanted is Type.DOUBLE else 5 if wanted is Type.STRING else None
     return _COSTS.get((kind, wanted))
 
 
@@ -340,10 +409,18 @@ def cast_to(arg: Typed, kind: Kind | None) -> Typed:
     if arg.kind == kind or arg.kind is None or kind is None or ANY in (arg.kind, kind):
         return arg if arg.kind is not None or kind in (None, ANY) else Typed(kind, value=None)
     assert isinstance(arg.kind, Type) and isinstance(kind, Type)
-    run = CASTS[arg.kind, kind]
+    run = _conversion(arg.kind, kind, exactly=False)
+    assert run is not None
     if arg.is_constant:
         return Typed(kind, value=None if arg.value is None else run(arg.value))
     return Typed(kind, run, (arg,), name="cast")
+
+
+def _conversion(source: Type, target: Type, *, exactly: bool) -> Run | None:
+    """What CAST or TRY_CAST computes; None if there is no such conversion."""
+    if source.is_decimal or target.is_decimal:
+        return decimals.cast_run(source, target)
+    return (EXACT_CASTS if exactly else CASTS).get((source, target))
 
 
 def type_of_into(into: str) -> Type:
@@ -357,10 +434,10 @@ def _cast_call(call: CallNode, arg: Typed) -> Typed:
     if arg.kind is None or arg.kind == ANY:
         found = Typed(kind, arg.run, arg.args, arg.lazy, arg.place, arg.value, arg.name)
     elif arg.kind != kind:
-        runs = EXACT_CASTS if exactly else CASTS
-        if not isinstance(arg.kind, Type) or (arg.kind, kind) not in runs:
+        run = _conversion(arg.kind, kind, exactly=exactly) if isinstance(arg.kind, Type) else None
+        if run is None:
             raise ValueError(f"a {arg.kind} cannot be cast to {kind}")
-        found = Typed(kind, runs[arg.kind, kind], (arg,), name="cast")
+        found = Typed(kind, run, (arg,), name="cast")
     if call.into not in SIZES:
         return found
     run = _narrowing(SIZES[call.into], exactly)
@@ -394,13 +471,18 @@ def _compared_as(a: Kind | None, b: Kind | None) -> Kind | None:
     if a in (*_LITERAL_KINDS, INTERVAL) or b in (*_LITERAL_KINDS, INTERVAL):
         known = [kind for kind in (a, b) if kind not in (*_LITERAL_KINDS, INTERVAL)]
         return known[0] if known and None in (a, b) else None
-    if {a, b} == {Type.BIGINT, Type.DOUBLE}:
-        return Type.DOUBLE
+    if {a, b} == {Type.BIGINT, Type.DOUBLE} or _is_decimal(a) or _is_decimal(b):
+        other = a if _is_decimal(b) else b
+        return Type.DOUBLE if other in (Type.BIGINT, Type.DOUBLE, Type.STRING) else None
     if {a, b} == {Type.DATE, Type.TIMESTAMP}:
         return Type.TIMESTAMP
     if Type.STRING in (a, b):
         return a if b is Type.STRING else b
     return None
+
+
+def _is_decimal(kind: Kind | None) -> bool:
+    return isinstance(kind, Type) and kind.is_decimal
 
 
 def common(kinds: Iterable[Kind | None], *, texts: bool = True) -> Kind | None:
@@ -413,7 +495,10 @@ def common(kinds: Iterable[Kind | None], *, texts: bool = True) -> Kind | None:
             found = ANY
         elif kind != found:
             pair = {kind, found}
-            if pair == {Type.BIGINT, Type.DOUBLE}:
+            wide = _wider(found, kind)
+            if wide is not None:
+                found = wide
+            elif pair == {Type.BIGINT, Type.DOUBLE}:
                 found = Type.DOUBLE
             elif pair == {Type.DATE, Type.TIMESTAMP}:
                 found = Type.TIMESTAMP
@@ -422,6 +507,15 @@ def common(kinds: Iterable[Kind | None], *, texts: bool = True) -> Kind | None:
             else:
                 raise ValueError(f"{found} and {kind} have no common type")
     return found
+
+
+def _wider(a: Kind, b: Kind) -> Type | None:
+    """The type of numbers of which some are DECIMALs; None if these are others."""
+    if not (_is_decimal(a) or _is_decimal(b)) or not isinstance(a, Type) or not isinstance(b, Type):
+        return None
+    if Type.DOUBLE in (a, b):
+        return Type.DOUBLE
+    return widest(a, b) if a.is_exact and b.is_exact else None
 
 
 def _own(name: str, args: Sequence[Typed]) -> Typed:

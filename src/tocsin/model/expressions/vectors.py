@@ -23,6 +23,7 @@ from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.columns import Mask, Vector, combine_codes, double_codes
 from tocsin.model.derived import kilometres_of
 from tocsin.model.expressions import casts, numbers, overloads, texts, times, typed
+from tocsin.model.expressions.decimals import DecimalRun
 from tocsin.model.expressions.overloads import OVERLOADS, Run
 from tocsin.model.expressions.typed import Typed
 from tocsin.model.schema import Type
@@ -83,7 +84,7 @@ class _Evaluation:
         valid = _all_of([arg.valid for arg in args])
         if not np.any(valid):
             return ColumnPart(_blank(node.kind), False, False)
-        by_columns = _COLUMNS.get(node.run)
+        by_columns = node.run.columns if isinstance(node.run, DecimalRun) else _COLUMNS.get(node.run)
         if by_columns is not None:
             found = by_columns(*[arg.values for arg in args])
             if isinstance(found, tuple):

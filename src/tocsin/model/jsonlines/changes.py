@@ -231,7 +231,7 @@ class _Reader:
             vector: Vector = TextVector(p.data, begin, end, valid)
         else:
             vector = Vector(field.type, Vector.blank(field.type, self._count).values, valid)
-            for accepted in _FITTING[field.type]:
+            for accepted in _FITTING.get(field.type, ()):
                 mine = kind == accepted
                 where = self._object[at[mine]]
                 if accepted == TEXT:
@@ -265,7 +265,7 @@ class _Reader:
             text = self._raw[self._begin[k] : self._end[k]].tobytes()
             if not text.strip(_SPACES):
                 continue
-            row = parse_object(text)
+            row = parse_object(text, exact=self._relation.has_decimals)
             if isinstance(row, str):
                 bad.append(BadRow(k, row))
                 continue

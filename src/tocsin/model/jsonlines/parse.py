@@ -15,6 +15,8 @@ long as compiling the pass would not pay.
 from __future__ import annotations
 
 import json
+import math
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,11 +101,12 @@ def _read_long(parsed: Parsed) -> None:
 # -- one by one ------------------------------------------------------------------------------------
 
 
-def parse_object(text: bytes | str) -> JsonRow:
+def parse_object(text: bytes | str, *, exact: bool = False) -> JsonRow:
     """The JSON object of a text, or the reason why it is none."""
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
-        return _row(json.loads(decoded, object_pairs_hook=_distinct, parse_int=_integer))
+        number = _exact_number if exact else None
+        return _row(json.loads(decoded, object_pairs_hook=_distinct, parse_int=_integer, parse_float=number))
     except json.JSONDecodeError as error:
         return f"malformed row: {error.msg}, character {error.colno}"
     except UnicodeDecodeError as error:
@@ -185,6 +188,12 @@ class _TooLong:
 
     def __repr__(self) -> str:
         return f"{self._text[:20]}... ({len(self._text)} characters)"
+
+
+def _exact_number(text: str) -> Any:
+    """A number with a point as it is written; infinite where it is beyond all doubles."""
+    near = float(text)
+    return near if math.isinf(near) else Decimal(text)
 
 
 def _integer(text: str) -> Any:

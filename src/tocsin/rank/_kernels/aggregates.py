@@ -30,7 +30,7 @@ __all__ = [
 
 TYPE, COUNT, FIRST, LIMBS, BASE = range(5)  # of a row of `columns`: COUNT and FIRST limb are cells
 COUNTED, BIGINT, DOUBLE = range(3)  # types of columns: only counted, or summed
-FUNCTION, COLUMN = range(2)  # of a row of `items`
+FUNCTION, COLUMN, FACTOR = range(3)  # of a row of `items`; FACTOR: of the units of an exact AVG, or 0
 COUNT_OF, SUM, AVG = range(3)  # functions of items
 AFTER, PLACE, SIGN = range(3)  # rows of `stops`
 ONE = 34  # the limb whose unit is 1; the smallest double is 2^14 of limb 0
@@ -44,7 +44,7 @@ _EXPONENT, _FRACTION = np.int64(0x7FF), np.int64(2**52 - 1)
 
 
 class CellLayout(NamedTuple):
-    """Which cells each column has; by item of the query: its function and the number of its column."""
+    """Which cells each column has; by item of the query: its function, number of its column, factor."""
 
     columns: NDArray[np.int64]
     items: NDArray[np.int64]
@@ -212,6 +212,20 @@ def _quotient(cells, p, first, count):
     return _rounded(digits, 0, 0, 6, -96, left != 0)
 
 
+@kernel(allocates=False)
+def _exact_quotient(cells, p, first, count, factor):
+    """An integer of three carried limbs, times a factor, divided by a count; halves away from zero."""
+    whole, left = np.int64(0), np.int64(0)
+    for j in range(2, -1, -1):
+        left = (left << 32) + cells[p, first + j]
+        digit = left // count  # rounds down: only the first may be negative
+        left -= digit * count
+        whole = (whole << 32) + digit
+    if whole >= 0:
+        return whole * factor + (2 * left * factor + count) // (2 * count)
+    return whole * factor - (count - 2 * left * factor) // (2 * count)
+
+
 @kernel(inline=True, allocates=False)
 def exceeds(cells, p, first):
     """Does a carried sum of BIGINTs exceed BIGINT?"""
@@ -236,6 +250,8 @@ def compute_answers(columns, items, cells, p, out, doubles):
             if function == SUM:
                 out[i] = whole
                 over = i if beyond and over < 0 else over
+            elif items[i, FACTOR] > 0:
+                out[i] = _exact_quotient(cells, p, first, many, items[i, FACTOR])
             elif beyond or abs(whole) > 2**53:
                 doubles[i] = _quotient(cells, p, first, many)
             else:
