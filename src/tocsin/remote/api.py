@@ -21,10 +21,7 @@ KEPT_HEARTBEAT = 1.0  # seconds after which kept contents learn that a change di
 
 
 class Api(ABC):
-    """Everything but following.
-
-    Requests that may be sent again are, for `retry` seconds, while the server cannot be reached.
-    """
+    """Everything but following."""
 
     def __init__(
         self,

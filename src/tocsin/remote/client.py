@@ -34,7 +34,10 @@ _SAVE_EVERY = 10.0
 
 
 class Remote(Api):
-    """A server at an address. Any thread may use it."""
+    """A server at an address. Any thread may use it.
+
+    Requests that may be sent again are, for `retry` seconds, while the server cannot be reached.
+    """
 
     @staticmethod
     def _make(**options: Any) -> httpx.Client:
