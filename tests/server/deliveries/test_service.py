@@ -46,10 +46,10 @@ class Place:
         commit(self.log, block(self.log.position + 1, *changes))
         self.deliveries.wake()
 
-    def wait(self, predicate, seconds=10.0):
+    def wait(self, predicate, seconds=30.0, name="d"):
         until = time.monotonic() + seconds
         while not predicate():
-            assert time.monotonic() < until, self.deliveries.shown("d")
+            assert time.monotonic() < until, self.deliveries.shown(name)
             time.sleep(0.01)
 
     def close(self):
@@ -269,6 +269,58 @@ def test_a_block_that_is_committed_while_none_are_found_is_planned_next(place):
         assert (planner.position, place.log.position) == (0, 1)
         assert planner.step(time.time()) == [("d", "")]
         outbox.close()
+
+
+def test_a_new_delivery_has_what_others_were_planned_already(place):
+    """Its contents are read before it is added, and the planner goes on in between."""
+    with receiver() as (host, received):
+        place.add(f"http://{host}/first", name="first")
+        place.deliveries.keep_blocks()
+        start = place.log.position
+        place.change((7, 1, '{"n":1}'))
+        place.wait(lambda: place.deliveries.shown("first")["delivered"] == 1, name="first")
+        place.deliveries.add(DeliveryRule("d", f"http://{host}/d"), {}, start)
+        place.wait(lambda: place.deliveries.shown("d")["delivered"] == 1)
+        place.change((7, 1, '{"n":2}'))
+        place.wait(lambda: place.deliveries.shown("d")["delivered"] == 2)
+    assert [row["n"] for row in rows_to(received, "/d")] == [1, 2]
+
+
+def test_a_kill_before_anything_was_planned_loses_nothing(place):
+    with receiver() as (host, received):
+        place.add(f"http://{host}/")
+        place.deliveries.close()  # as if it were killed
+        commit(place.log, block(1, (7, 1, '{"n":1}')))
+        place.log.close()
+        place.open()
+        place.wait(lambda: place.deliveries.shown("d")["delivered"] == 1)
+    assert [row["n"] for row in rows_to(received, "/")] == [1]
+
+
+def test_a_delivery_that_is_defined_again_repeats_no_id(place):
+    with receiver() as (host, received):
+        for n in range(6):
+            if n in (0, 2, 4):
+                if n == 4:
+                    place.deliveries.remove("d")
+                place.add(f"http://{host}/")
+            place.change((7, 1, f'{{"n":{n}}}'))
+            place.wait(lambda n=n: len(received) > n)
+    assert len({headers["webhook-id"] for _, headers, _ in received}) == 6
+
+
+def test_the_last_other_delivery_is_removed_while_one_is_added(place):
+    with receiver() as (host, received):
+        place.add(f"http://{host}/", name="other")
+        place.deliveries.keep_blocks()
+        place.deliveries.remove("other")
+        place.deliveries.add(DeliveryRule("d", f"http://{host}/"), {}, place.log.position)
+        place.change((7, 1, '{"n":1}'))
+        place.wait(lambda: received)
+
+
+def rows_to(received, path):
+    return [d["row"] for to, _, body in received if to == path for d in json.loads(body)["data"]["deltas"]]
 
 
 class Late:

@@ -104,7 +104,7 @@ def messages_of(
             some = mine[start : start + MOST_IN_MESSAGE]
             is_last = start + len(some) == len(mine)
             ended = sorted(over & {c.subscription for c in mine}) if is_last else []
-            id = message_id(delivery.name, token.partition("-")[0], made + len(out))
+            id = message_id(delivery.name, token, made + len(out))  # not of an earlier one of this name
             body = _body(delivery, lane, some, ended, token, dropped)
             out.append(Outgoing(id, lane, body, *_text(delivery, some, ended)))
     return out

@@ -106,6 +106,7 @@ class Outbox:
                 " start = excluded.start",
                 (delivery.name, _ENCODER.encode(delivery), _ENCODER.encode(state), start),
             )
+            self._db.execute("INSERT OR IGNORE INTO facts VALUES ('position', ?)", (str(start),))
 
     def remove(self, name: str) -> None:
         """Drop a delivery with its messages and dead letters."""

@@ -55,10 +55,21 @@ class Planner:
         return len(self._active)
 
     def enter(self, delivery: DeliveryRule, counts: dict[int, int], start: int) -> None:
-        """A new delivery of all that comes after `start`, where answers have so many rows."""
-        state = FlowState(counts=counts)
-        self._outbox.add(delivery, state, start)
-        self._enter(delivery.name, Stored(delivery, state, start, False))
+        """A new delivery of all that comes after `start`, where answers have so many rows.
+
+        Others may be planned further already: what they had since `start` is its own too.
+        """
+        before = self._active.get(delivery.name)
+        state = FlowState(counts=counts, made=before.flow.state.made if before is not None else 0)
+        flow, wanted, at = Flow(delivery.timing(), self._has_content, state), wanted_by(delivery), start
+        while at < self.position and (blocks := self._log.blocks(at)):
+            for block in blocks:
+                if block.position <= self.position and (numbers := wanted.of(block)):
+                    flow.add(_changes(block, numbers))
+            at = blocks[-1].position
+        at = max(start, self.position)
+        self._outbox.add(delivery, flow.state, at)
+        self._active[delivery.name] = _Active(delivery, wanted, flow, at)
 
     def leave(self, name: str) -> None:
         """A delivery ends."""

@@ -82,16 +82,20 @@ class Deliveries:
     def keep_blocks(self) -> None:
         """Keep the blocks of the log from now on: before the contents for a new delivery are read."""
         with self._planning:
-            if self._cursor is None:
-                self._planner.position = self._log.position
-                self._cursor = self._log.cursor(CURSOR)
-                self._cursor.advance(self._planner.position)
-            if not self._threads:
-                self._start()
+            self._keep_blocks(self._log.position)
+
+    def _keep_blocks(self, after: int) -> None:
+        if self._cursor is None:
+            self._planner.position = after
+            self._cursor = self._log.cursor(CURSOR)
+            self._cursor.advance(after)
+        if not self._threads:
+            self._start()
 
     def add(self, delivery: DeliveryRule, counts: dict[int, int], position: int) -> None:
-        """Deliver what comes after a position, where answers have so many rows; `hold` was called before.
+        """Deliver what comes after a position, where answers have so many rows.
 
+        `keep_blocks` was called before they were read.
         Another delivery of the same name is replaced; what is planned for it is sent to the new target.
         """
         delivery.timing()
@@ -99,6 +103,7 @@ class Deliveries:
         if delivery.name not in self._definitions and len(self._definitions) >= MOST:
             raise TocsinError(f"there are {MOST} deliveries already", hint="remove one that is not needed")
         with self._planning:
+            self._keep_blocks(position)  # again: the last other delivery may have been removed meanwhile
             self._planner.enter(delivery, counts, position)
             self._definitions[delivery.name] = delivery
         self._lanes.renew(delivery.name)
