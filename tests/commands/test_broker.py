@@ -60,3 +60,10 @@ def test_mistakes_are_explained(tmp_path) -> None:
         tls_down(None, tmp_path / "key", None)
     with pytest.raises(UsageError, match="cannot be used"):
         tls_down(tmp_path / "none", None, None)
+
+
+def test_a_broker_starts_without_arrow_and_the_engine() -> None:
+    """It may be killed and started again under load: what it imports is what its children wait for."""
+    code = "import sys, tocsin.commands.broker; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pyarrow", "numba", "tocsin.engine", "tocsin.model.columns"} & set(done.stdout.split())

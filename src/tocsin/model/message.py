@@ -23,12 +23,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tocsin.model.columns import Index
+if TYPE_CHECKING:  # a broker has messages, and neither Arrow nor the rest of the model
+    from tocsin.model.columns import Index
 
 __all__ = [
     *("GREATEST", "LEAST", "MessageKind", "Messages", "Recipients", "Rectangle", "Regions"),

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tocsin.errors import TocsinError
-from tocsin.model.columns import Index
 from tocsin.model.message import MessageKind, Messages, Regions
+
+if TYPE_CHECKING:
+    from tocsin.model.columns import Index
 
 __all__ = ["MAX_BOXES", "PLANES", "MessageBatch"]
 

@@ -23,15 +23,17 @@ J08, section 5 (a content-driven network); digests instead of covering filters: 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tocsin.model.columns import Index
 from tocsin.network._kernels.routing import BLOCK, BoxTree, find_links
 from tocsin.network.batches import PLANES, MessageBatch
 from tocsin.network.wire import FormBoxes
+
+if TYPE_CHECKING:
+    from tocsin.model.columns import Index
 
 __all__ = [
     *("NO_BOXES", "Routed", "RoutingTable"),
