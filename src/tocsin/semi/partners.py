@@ -75,6 +75,7 @@ class PartnerSets:
         self._next = 0
         self._new: list[int] = []  # not in the structures yet
         self._indexes: dict[str, Auto] = {}  # by table
+        self._whole: dict[str, dict[int, None]] = {}  # by table: sets of all its rows, in no index
         self._verifier = PairVerifier()
         self._accesses: dict[_Access, int] = {}
         self._access: Index = np.zeros(0, np.int64)  # by set
@@ -108,6 +109,9 @@ class PartnerSets:
         if number in self._new:
             self._new.remove(number)
             return
+        if key.filter.always:
+            del self._whole[key.table][number]
+            return
         one = np.array([number])
         self._indexes[key.table].remove(one)
         self._verifier.remove(one)
@@ -126,7 +130,10 @@ class PartnerSets:
         for (table, key), numbers in by.items():
             own = np.array(numbers, np.int64)
             filters = flatten([self._keys[n].filter for n in numbers])
-            self._indexes.setdefault(table, Auto()).add(own, filters)
+            whole = np.array([self._keys[n].filter.always for n in numbers], np.bool_)
+            self._whole.setdefault(table, {}).update(dict.fromkeys(own[whole].tolist()))
+            if not whole.all():
+                self._indexes.setdefault(table, Auto()).add(own[~whole], filters.take(~whole))
             chosen = selections(filters, by_share=True)
             inexact = ~chosen.exact
             if inexact.any():
@@ -144,6 +151,7 @@ class PartnerSets:
         """Drop the indexes of tables that are not in the catalog any more."""
         used = {key.table for key in self._numbers}
         self._indexes = {n: index for n, index in self._indexes.items() if n in catalog or n in used}
+        self._whole = {n: sets for n, sets in self._whole.items() if n in catalog or n in used}
 
     def needed_orders(self) -> NeededOrders:
         """The orders in which partners are looked up."""
@@ -158,11 +166,15 @@ class PartnerSets:
     def touched(self, step: Step, tables: JoinTables) -> tuple[Index, Index]:
         """The (set, key) pairs whose partners a step changes, each once."""
         sets, keys = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for table, index in self._indexes.items():
+        for table in dict.fromkeys([*self._indexes, *self._whole]):
             if table not in step.changed:
                 continue
             slots = step.changed[table].signed().slot
-            number, row = unpack(match_computed(index, step.tables[table].rows.take(slots)))
+            whole = np.fromiter(self._whole.get(table, ()), np.int64)
+            number, row = np.repeat(whole, len(slots)), np.tile(np.arange(len(slots)), len(whole))
+            if table in self._indexes:
+                found = unpack(match_computed(self._indexes[table], step.tables[table].rows.take(slots)))
+                number, row = np.concatenate([number, found[0]]), np.concatenate([row, found[1]])
             for access, mine in self._by_access(number):
                 codes = codes_by_row(tables[table], access.key)
                 slot = slots[row[mine]]
@@ -245,10 +257,11 @@ class PartnerSets:
         assert {n: key for key, n in self._numbers.items()} == self._keys
         assert set(self._users) == set(self._keys) and all(n > 0 for n in self._users.values())
         assert not set(self._free) & set(self._keys)
+        placed = [(k.table, k.filter.always) for n, k in self._keys.items() if n not in self._new]
         for table, index in self._indexes.items():
             index._check()
-            placed = sum(k.table == table and n not in self._new for n, k in self._keys.items())
-            assert index.stats()["subscriptions"] == placed
+            assert index.stats()["subscriptions"] == placed.count((table, False))
+        assert all(len(sets) == placed.count((table, True)) for table, sets in self._whole.items())
 
 
 def rows_of_keys(table: str, key: KeySpec | None, codes: Index, tables: JoinTables) -> tuple[Index, Index]:
