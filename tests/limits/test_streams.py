@@ -132,7 +132,7 @@ def test_explain_counts_what_is_kept_and_what_was_dropped() -> None:
         e.publish("a", {"k": k, "x": x})
     text = str(e.explain(s, {"k": 1}, table="b"))
     assert "a: 1 event kept that it joins, 1 of these pairs satisfy the conditions" in text
-    assert "a: 1 event with its key dropped" in text
+    assert "a: 1 event dropped that it would join" in text
     assert e.explain(s, {"k": 3}, table="b").held is False
     assert "join key is NULL" in str(e.explain(s, {"s": "x"}, table="b"))
 

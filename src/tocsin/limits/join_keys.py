@@ -9,11 +9,14 @@ several columns are hashed; pairs of those are verified (`stream_family.py`).
 
 Each key has a count of dropped rows by side (`KeyArrays.gone`); a row that arrives has missed as many pairs
 as its key's count on the other side. A dropped row is counted until it would have expired, and the log says
-when that is:
+when that is, by its time and its side's reach:
 
-    side, code    expires     draw
-    0, 17         10:05:00    0b0110...
-    1, 3          10:09:30    0b0101...
+    side, code    time        draw         next
+    0, 17         10:00:00    0b0110...    -1
+    1, 3          10:04:30    0b0101...    -1
+
+Where times decide which rows of a key pair (event time), a key has a chain of its dropped rows instead of a
+count, and only those near enough in time are missed.
 
 The log has a place for so many rows. When it is full, each of them is kept with probability 1/2 and counts
 twice; so the count is exact until then, and unbiased afterwards. The draw of a row is a hash of its seq: a
@@ -33,10 +36,15 @@ from tocsin.limits._kernels.joining import (
     FREED,
     LIVE,
     USED,
+    ProbeRows,
     KeyArrays,
     add_gone,
+    clear_gone,
     collect_dead,
     find_keys,
+    gone_near,
+    gone_of,
+    link_gone,
     place_keys,
     put_keys,
     remove_keys,
@@ -191,6 +199,7 @@ BYTES_OF_CODE = 8 + 8 + 8 + 4 + 8  # key, heads, counts, free codes; scores of k
 
 NEVER = 2**62
 BYTES_OF_DROPPED = 1 + 4 + 8 + 4
+_BYTES_OF_NEXT = 4
 _MOST_HALVINGS = 31
 
 
@@ -202,14 +211,19 @@ def draws_of(seq: Index, side: int) -> NDArray[np.uint32]:
 
 
 class DroppedRows:
-    """The log, for at most `most` rows."""
+    """The log, for at most `most` rows; `reach`: by side, how long after its time a row would expire.
 
-    def __init__(self, most: int) -> None:
+    `chained`: rows of a key are chained, since not all of them would join a row that arrives.
+    """
+
+    def __init__(self, most: int, reach: tuple[int, int], chained: bool) -> None:
         self.most, self.count, self.halvings = most, 0, 0
         self.first_end = NEVER  # no row expires before
+        self._reach, self._is_chained = np.array(reach, np.int64), chained
         space = min(most + 1, 1 << 20)
         self.side, self.code = paged(np.uint8, space), paged(np.int32, space)
-        self.expires, self.draw = paged(np.int64, space), paged(np.uint32, space)
+        self.time, self.draw = paged(np.int64, space), paged(np.uint32, space)
+        self.next = paged(np.int32, space if chained else 0)
 
     @property
     def weight(self) -> int:
@@ -218,17 +232,30 @@ class DroppedRows:
 
     @property
     def nbytes(self) -> int:
-        return self.count * BYTES_OF_DROPPED
+        return self.count * (BYTES_OF_DROPPED + (_BYTES_OF_NEXT if self._is_chained else 0))
 
-    def add(self, keys: KeyCodes, side: int, code: NDArray[np.int32], expires: Index, seq: Index) -> None:
+    def expires(self) -> Index:
+        """When each row would have expired."""
+        found: Index = self.time[: self.count] + self._reach[self.side[: self.count]]
+        return found
+
+    def missed(self, probes: ProbeRows) -> int:
+        """How many of the rows the arriving ones would join; `probes.heads`: of their other side."""
+        if self._is_chained:
+            found = gone_near(probes, self.time, self.next)
+        else:
+            found = gone_of(probes.code, probes.heads)
+        return int(found) * self.weight
+
+    def add(self, keys: KeyCodes, side: int, code: NDArray[np.int32], time: Index, seq: Index) -> None:
         """Rows of a side are dropped."""
         draw = draws_of(seq, side)
         for begin in range(0, len(code), max(1, self.most)):
             part = slice(begin, begin + max(1, self.most))
-            self._add(keys, side, code[part], expires[part], draw[part])
+            self._add(keys, side, code[part], time[part], draw[part])
 
     def _add(
-        self, keys: KeyCodes, side: int, code: NDArray[np.int32], expires: Index, draw: NDArray[np.uint32]
+        self, keys: KeyCodes, side: int, code: NDArray[np.int32], time: Index, draw: NDArray[np.uint32]
     ) -> None:
         chosen = self._sampled(draw)
         while self.count + int(chosen.sum()) > self.most and self.halvings < _MOST_HALVINGS:
@@ -236,14 +263,14 @@ class DroppedRows:
             self._keep(keys, self._sampled(self.draw[: self.count]))
             chosen = self._sampled(draw)
         sides = np.full(int(chosen.sum()), side, np.uint8)
-        self.load(keys, sides, code[chosen], expires[chosen], draw[chosen])
+        self.load(keys, sides, code[chosen], time[chosen], draw[chosen])
 
     def load(
         self,
         keys: KeyCodes,
         side: NDArray[np.uint8],
         code: NDArray[np.int32],
-        expires: Index,
+        time: Index,
         draw: NDArray[np.uint32],
     ) -> None:
         """Append rows that are sampled already."""
@@ -251,35 +278,59 @@ class DroppedRows:
         if last > len(self.code):
             space = max(last, 2 * len(self.code))
             self.side, self.code = resized(self.side, space), resized(self.code, space)
-            self.expires, self.draw = resized(self.expires, space), resized(self.draw, space)
-        new = slice(self.count, last)
-        self.side[new], self.code[new], self.expires[new], self.draw[new] = side, code, expires, draw
+            self.time, self.draw = resized(self.time, space), resized(self.draw, space)
+            if self._is_chained:
+                self.next = resized(self.next, space)
+        first, new = self.count, slice(self.count, last)
+        self.side[new], self.code[new], self.time[new], self.draw[new] = side, code, time, draw
         self.count = last
-        add_gone(keys.arrays.gone, self.side[new], self.code[new], 1)
-        self.first_end = min(self.first_end, int(expires.min(initial=NEVER)))
+        self._enter(keys, first)
+        self.first_end = min(self.first_end, int((time + self._reach[side]).min(initial=NEVER)))
+
+    def _enter(self, keys: KeyCodes, first: int) -> None:
+        """Count or chain rows from a first one on."""
+        if self._is_chained:
+            link_gone(keys.arrays.gone, self.next, self.side[: self.count], self.code[: self.count], first)
+        else:
+            new = slice(first, self.count)
+            add_gone(keys.arrays.gone, self.side[new], self.code[new], 1)
 
     def expire(self, keys: KeyCodes, clock: int) -> None:
         """Rows that have expired by now would not join any more."""
         if self.first_end < clock:
-            self._keep(keys, self.expires[: self.count] >= clock)
+            self._keep(keys, self.expires() >= clock)
 
     def _sampled(self, draw: NDArray[np.uint32]) -> Mask:
         return (draw & np.uint32(self.weight - 1)) == 0
 
     def _keep(self, keys: KeyCodes, mask: Mask) -> None:
-        over = np.flatnonzero(~mask)
-        add_gone(keys.arrays.gone, self.side[over], self.code[over], -1)
+        if self._is_chained:
+            clear_gone(keys.arrays.gone, self.side[: self.count], self.code[: self.count])
+        else:
+            over = np.flatnonzero(~mask)
+            add_gone(keys.arrays.gone, self.side[over], self.code[over], -1)
         kept = int(mask.sum())
-        for column in (self.side, self.code, self.expires, self.draw):
+        for column in (self.side, self.code, self.time, self.draw):
             column[:kept] = column[: self.count][mask]
             release(column, kept)
         self.count = kept
-        self.first_end = int(self.expires[:kept].min(initial=NEVER))
+        if self._is_chained:
+            release(self.next, kept)
+            self._enter(keys, 0)
+        self.first_end = int(self.expires().min(initial=NEVER))
 
     def _check(self, keys: KeyCodes) -> None:
-        counted = np.zeros_like(keys.arrays.gone)
+        gone, alive = keys.arrays.gone.astype(np.int64), keys.alive()
+        if self._is_chained:
+            chains = [(side, code, int(gone[side, code]) - 1) for side in range(2) for code in alive.tolist()]
+            gone[:] = 0
+            for side, code, row in chains:
+                while row >= 0:
+                    assert (self.side[row], self.code[row]) == (side, code) and self.next[row] < row
+                    gone[side, code] += 1
+                    row = int(self.next[row])
+        counted = np.zeros_like(gone)
         np.add.at(counted, (self.side[: self.count], self.code[: self.count]), 1)
-        alive = keys.alive()
-        assert np.array_equal(counted[:, alive], keys.arrays.gone[:, alive])
+        assert np.array_equal(counted[:, alive], gone[:, alive])
         assert self.count <= self.most or self.halvings == _MOST_HALVINGS
-        assert np.all(self.expires[: self.count] >= self.first_end)
+        assert np.all(self.expires() >= self.first_end)

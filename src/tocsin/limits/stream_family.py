@@ -111,8 +111,8 @@ class JoinCounts:
     events: int = 0  # of both sides
     wanted: int = 0  # ... that have a key and pass a filter
     produced: int = 0  # pairs
-    equal: int = 0  # pairs of equal keys, whatever their times
-    missed: int = 0  # pairs of equal keys whose older row was dropped
+    equal: int = 0  # pairs of equal keys, near enough in time
+    missed: int = 0  # ... whose older row was dropped
     late: int = 0  # rows older than the clock of event time
 
     def add(self, other: JoinCounts) -> None:
@@ -121,7 +121,7 @@ class JoinCounts:
 
     @property
     def missing(self) -> int:
-        """Pairs missed: of those of equal keys, as many as of the produced ones are near enough in time."""
+        """Pairs missed: of those of equal keys, the share of the produced ones that satisfy further bands."""
         return round(self.missed * self.produced / self.equal) if self.equal > self.produced else self.missed
 
 
@@ -170,12 +170,12 @@ class StreamFamily:
         for side, batch in enumerate(batches):
             if batch is not None and len(batch):
                 self._append(side, batch, step)
-        zero, one, step.counts.equal = self.rows.pairs()
+        zero, one = self.rows.pairs()
         step.counts.missed = self.rows.missed()
         if len(zero) and not is_exact(self.spec.keys[0]):
             same = self._equal_keys(zero, one)
-            step.counts.equal -= int(np.count_nonzero(~same))
             zero, one = zero[same], one[same]
+        step.counts.equal = len(zero)
         if len(zero) and self.spec.bands:
             near = self._in_bands(zero, one)
             zero, one = zero[near], one[near]
@@ -206,8 +206,8 @@ class StreamFamily:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every pair of equal keys is a pair: then what is missed is known exactly."""
-        return not self.spec.bands and self.spec.timing.clock != "event"
+        """Whether every pair of equal keys, near in time, is a pair: then what is missed is known exactly."""
+        return not self.spec.bands
 
     @property
     def is_exact(self) -> bool:
@@ -381,7 +381,8 @@ def write_family(name: str, family: StreamFamily) -> dict[str, Any]:
             out[f"side{side}"] = pa.table({**own, **cells})
     out["keys"] = pa.table({"key": keys.key[:used]})
     log, count = rows.dropped, rows.dropped.count
-    out["dropped"] = pa.table({f: getattr(log, f)[:count] for f in ("side", "code", "expires", "draw")})
+    own = {f: getattr(log, f)[:count] for f in ("side", "code", "time", "draw")}
+    out["dropped"] = pa.table({**own, "expires": log.expires()})
     return out
 
 
@@ -404,7 +405,13 @@ def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily])
             _read_side(family, side, tables[f"side{side}"], {n: Type(t) for n, t in columns.items()})
     log, saved = rows.dropped, tables["dropped"]
     log.halvings = about["halvings"]
-    log.load(rows.keys, *(np.asarray(saved[name]) for name in ("side", "code", "expires", "draw")))
+    side, code, draw = (np.asarray(saved[name]) for name in ("side", "code", "draw"))
+    if "time" in saved.column_names:
+        time = np.asarray(saved["time"])
+    else:  # of an earlier version, which estimated what is missed by event time
+        time = np.asarray(saved["expires"]) - np.array([family.spec.timing.reach(n) for n in range(2)])[side]
+        family.mixed |= family.spec.timing.clock == "event"
+    log.load(rows.keys, side, code, time, draw)
 
 
 def _read_keys(family: StreamFamily, saved: Any, free: list[int], table: int) -> None:

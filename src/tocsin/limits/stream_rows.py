@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from tocsin.limits._kernels.joining import (
     COUNT,
     DONE,
-    WALKED,
+    ProbeRows,
     ChainRows,
     JoinPairs,
-    ProbeRows,
-    gone_of,
     join_chains,
 )
 from tocsin.limits._kernels.scoring import (
@@ -75,7 +73,8 @@ class StreamRows:
             score.bound(self.budget.amount // _MODEL_SHARE)
         self.buffers: list[JoinBuffer | None] = [None, None]
         self.keys = KeyCodes(self._key_space())
-        self.dropped = DroppedRows(self._log_size())
+        reach = spec.timing.reach(0), spec.timing.reach(1)
+        self.dropped = DroppedRows(self._log_size(), reach, spec.timing.clock == "event")
         self.clock = -NEVER  # rows before this, minus their reach, have expired
         self._first = [0, 0]  # rows from here on are of this step
         self._since_purge = 0
@@ -115,11 +114,11 @@ class StreamRows:
         buffer.append(new.rows, code, new.seq, new.time, new.weight, new.vectors)
         buffer.link(self.keys.arrays.heads[side], first)
 
-    def pairs(self) -> tuple[Index, Index, int]:
-        """All pairs with a row of this step: rows of side 0, rows of side 1, and how many keys were equal."""
-        zero, one, walked = self._look_up_new(0, self._first[1])
-        two, three, more = self._look_up_new(1, NEVER)
-        return np.concatenate([zero, three]), np.concatenate([one, two]), walked + more
+    def pairs(self) -> tuple[Index, Index]:
+        """All pairs with a row of this step: rows of side 0, and rows of side 1."""
+        zero, one = self._look_up_new(0, self._first[1])
+        two, three = self._look_up_new(1, NEVER)
+        return np.concatenate([zero, three]), np.concatenate([one, two])
 
     def missed(self) -> int:
         """How many pairs the rows of this step have missed, because their partners were dropped."""
@@ -128,34 +127,42 @@ class StreamRows:
         found = 0
         for side, buffer in enumerate(self.buffers):
             if buffer is not None:
-                new = buffer.code[self._first[side] : buffer.count]
-                found += gone_of(new, self.keys.arrays.gone[1 - side])
-        return found * self.dropped.weight
+                new = slice(self._first[side], buffer.count)
+                found += self.missed_by(side, buffer.code[new], buffer.time[new])
+        return found
 
-    def _look_up_new(self, side: int, limit: int) -> tuple[Index, Index, int]:
+    def missed_by(self, side: int, code: NDArray[np.int32], time: Index) -> int:
+        """How many pairs rows of a side with these codes and times would have with dropped ones."""
+        return self.dropped.missed(self._probes(side, code, time, self.keys.arrays.gone))
+
+    def _probes(self, side: int, code: NDArray[np.int32], time: Index, heads: NDArray[np.int32]) -> ProbeRows:
+        timing = self.spec.timing
+        low, high = (timing.low, timing.high) if side == 0 else (-timing.high, -timing.low)
+        return ProbeRows(code, time, heads[1 - side], low, high)
+
+    def _look_up_new(self, side: int, limit: int) -> tuple[Index, Index]:
         """Pairs of this step's rows of a side, first, with the rows of the other."""
         mine, other, first = self.buffers[side], self.buffers[1 - side], self._first[side]
         none = np.empty(0, np.int64)
         if mine is None or other is None or mine.count == first or not other.count:
-            return none, none, 0
+            return none, none
         new = slice(first, mine.count)
         return self.look_up(side, mine.code[new], mine.time[new], limit, first)
 
     def look_up(
         self, side: int, code: NDArray[np.int32], time: Index, limit: int = NEVER, number: int = 0
-    ) -> tuple[Index, Index, int]:
+    ) -> tuple[Index, Index]:
         """Pairs of rows of a side, by code and time and numbered from `number`, with rows of the other."""
         other, timing = self.buffers[1 - side], self.spec.timing
         assert other is not None
-        low, high = (timing.low, timing.high) if side == 0 else (-timing.high, -timing.low)
-        probes = ProbeRows(code, time, self.keys.arrays.heads[1 - side], low, high)
+        probes = self._probes(side, code, time, self.keys.arrays.heads)
         reach = timing.reach(1 - side)
         oldest = self.clock - reach if timing.clock == "event" and reach < NEVER else -(2**63)
         rows = ChainRows(
             other.next, other.time, self._first[1 - side], oldest, limit, timing.clock == "arrival"
         )
         size = 1024 + 2 * len(code)
-        out = JoinPairs(np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(3, np.int64))
+        out = JoinPairs(np.empty(size, np.int32), np.empty(size, np.int32), np.zeros(2, np.int64))
         join_chains(probes, rows, out)
         while out.progress[DONE] < len(code):
             size = 2 * len(out.first)
@@ -163,7 +170,7 @@ class StreamRows:
             join_chains(probes, rows, out)
         count = int(out.progress[COUNT])
         first = out.first[:count].astype(np.int64) + number
-        return first, out.second[:count].astype(np.int64), int(out.progress[WALKED])
+        return first, out.second[:count].astype(np.int64)
 
     def undo(self) -> None:
         """Remove the rows of this step."""
@@ -318,11 +325,9 @@ class StreamRows:
     def _log(self, side: int, buffer: JoinBuffer, dropped: Mask) -> None:
         """Count dropped rows that have not expired."""
         rows, reach = np.flatnonzero(dropped), self.spec.timing.reach(side)
-        expires = buffer.time[rows] + reach if reach < NEVER else np.full(len(rows), NEVER, np.int64)
-        there = expires >= self.clock
-        rows, expires = rows[there], expires[there]
+        rows = rows[buffer.time[rows] + reach >= self.clock]
         self.evicted += len(rows)
-        self.dropped.add(self.keys, side, buffer.code[rows], expires, buffer.seq[rows])
+        self.dropped.add(self.keys, side, buffer.code[rows], buffer.time[rows], buffer.seq[rows])
 
     def _remove(self, keep: list[Mask]) -> None:
         for buffer, mask in zip(self.buffers, keep, strict=True):

@@ -63,11 +63,10 @@ def explain_join(
         if vector is None or not vector.valid[0]:
             return False, ("its event time is NULL",)
         time = int(vector.values[0]) * (_DAY if vector.type is Type.DATE else 1)
-    code = family.rows.keys.find(hashes)
+    code, times = family.rows.keys.find(hashes), np.array([time], np.int64)
     kept = np.empty(0, np.int64)
     if code[0] >= 0:
-        times = np.array([time], np.int64)
-        _, kept, _ = family.rows.look_up(place, code, times, NEVER)
+        _, kept = family.rows.look_up(place, code, times, NEVER)
     columns_of = {}
     for name, (side, own) in family.columns.items():
         if side == place:
@@ -82,12 +81,10 @@ def explain_join(
         f"{alias}: {_count(len(kept), 'event')} kept that it joins{hashed}, {passing} of these pairs satisfy "
         "the conditions"
     ]
-    missed = 0 if code[0] < 0 else int(family.rows.keys.arrays.gone[1 - place, code[0]])
+    missed = 0 if code[0] < 0 else family.rows.missed_by(place, code, times)
     if missed:
         about = "" if family.rows.dropped.weight == 1 else "about "
-        notes.append(
-            f"{alias}: {about}{_count(missed * family.rows.dropped.weight, 'event')} with its key dropped"
-        )
+        notes.append(f"{alias}: {about}{_count(missed, 'event')} dropped that it would join")
     return passing > 0, tuple(notes)
 
 

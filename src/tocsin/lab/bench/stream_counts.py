@@ -5,6 +5,7 @@ A case is drawn from its seed: key, conditions, clock, budget, policy, batches. 
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 from collections import defaultdict
@@ -33,6 +34,7 @@ _FIELDS = {
     "at": pa.timestamp("us", "UTC"),
 }
 _DISORDER = 20  # seconds by which event times differ from arrival
+_LATE = (1, 5, 2 * _DISORDER)  # of event time; only with the last no event is too late for its partners
 
 
 class _Event(NamedTuple):
@@ -49,6 +51,7 @@ class _Draw(NamedTuple):
     clock: str
     text_key: bool
     window: int
+    late: int
     bounds: tuple[int, int]  # each side's rows have a flag below it
     memory: str
     policy: str
@@ -63,7 +66,7 @@ class _Draw(NamedTuple):
         if self.clock == "arrival":
             options += f", window = '{self.window} seconds'"
         if self.clock == "event":
-            options += f", window = '{self.window} seconds', time = 'at', late = '{2 * _DISORDER} seconds'"
+            options += f", window = '{self.window} seconds', time = 'at', late = '{self.late} seconds'"
         return f"SELECT a.i AS i, b.i AS j FROM a JOIN b ON {key} WHERE {flags} WITH ({options})"
 
 
@@ -130,7 +133,8 @@ def _drawn(rng: random.Random, clock: str) -> _Draw:
         low = high
     window = rng.randint(1, max(2, arrival))
     bounds = rng.choice(((4, 4), (4, 2), (3, 3)))
-    return _Draw(clock, rng.random() < 0.3, window, bounds, memory, policy, events, batches)
+    late = rng.choice(_LATE)
+    return _Draw(clock, rng.random() < 0.3, window, late, bounds, memory, policy, events, batches)
 
 
 def _table(case: _Draw, side: int, low: int, high: int) -> pa.Table:
@@ -150,6 +154,7 @@ def _table(case: _Draw, side: int, low: int, high: int) -> pa.Table:
 
 def _pairs(case: _Draw) -> set[tuple[int, int]]:
     """By loops: numbers of events of the two streams."""
+    clocks = _clocks(case)
     by_key: Any = defaultdict(lambda: ([], []))
     for number, event in enumerate(case.events):
         if event.flag < case.bounds[event.side]:
@@ -159,6 +164,28 @@ def _pairs(case: _Draw) -> set[tuple[int, int]]:
         for first, second in by_key.values()
         for i, a in first
         for j, b in second
-        if case.clock in ("seq", "bytes")
-        or abs(a.arrival - b.arrival if case.clock == "arrival" else a.time - b.time) <= case.window
+        if _is_near(case, clocks, (i, a), (j, b))
     }
+
+
+def _clocks(case: _Draw) -> list[tuple[int, float]]:
+    """By event: the number of its batch, and the clock of event time when that begins."""
+    found: list[tuple[int, float]] = []
+    for number, (low, high) in enumerate(case.batches):
+        latest = max((event.time for event in case.events[:low]), default=-math.inf)
+        found += [(number, latest - case.late)] * (high - low)
+    return found
+
+
+def _is_near(
+    case: _Draw, clocks: list[tuple[int, float]], a: tuple[int, _Event], b: tuple[int, _Event]
+) -> bool:
+    if case.clock in ("seq", "bytes"):
+        return True
+    if case.clock == "arrival":
+        return abs(a[1].arrival - b[1].arrival) <= case.window
+    if abs(a[1].time - b[1].time) > case.window:
+        return False
+    (first, older), (second, _) = sorted((a, b))
+    batch, clock = clocks[second]
+    return clocks[first][0] == batch or older.time + case.window >= clock

@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 from tocsin.compiled import kernel
 
 __all__ = [
-    *("COUNT", "DONE", "FREE", "FREED", "LIVE", "USED", "WALKED"),
+    *("COUNT", "DONE", "FREE", "FREED", "LIVE", "USED"),
     *("ProbeRows", "ChainRows", "JoinPairs", "KeyArrays"),
-    *("add_gone", "collect_dead", "equal_texts", "find_keys", "gone_of", "join_chains", "link_rows"),
+    *("add_gone", "clear_gone", "collect_dead", "equal_texts", "find_keys", "gone_near", "gone_of"),
+    *("join_chains", "link_gone", "link_rows"),
     *("place_keys", "put_keys", "remove_keys", "unlink_all"),
 ]
 
 USED, FREE, LIVE = 0, 1, 2  # of `state`: codes ever given, codes in `free`, keys
-DONE, COUNT, WALKED = 0, 1, 2  # of `progress`
+DONE, COUNT = 0, 1  # of `progress`
 FREED = -2  # the head of a code without a key
 
 
 class KeyArrays(NamedTuple):
-    """Keys by code; `gone` counts dropped rows that would still join, by side and code."""
+    """Keys by code; `gone`: by side and code, how many dropped rows would still join, or the first + 1."""
 
     table: NDArray[np.int32]
     key: NDArray[np.int64]
@@ -181,7 +182,7 @@ def join_chains(probes, rows, out):
     """Every probing row with the rows of its chain that are near enough in time."""
     n, size = out.progress[COUNT], len(out.first)
     for i in range(out.progress[DONE], len(probes.code)):
-        begin, walked = n, 0
+        begin = n
         row = probes.heads[probes.code[i]]
         low, high = probes.time[i] + probes.low, probes.time[i] + probes.high
         while row >= 0:
@@ -189,7 +190,6 @@ def join_chains(probes, rows, out):
             if row < rows.limit and (row >= rows.first or time >= rows.oldest):
                 if rows.ordered and time < low:
                     break
-                walked += 1
                 if low <= time <= high:
                     if n == size:
                         out.progress[COUNT] = begin
@@ -198,7 +198,6 @@ def join_chains(probes, rows, out):
                     out.second[n] = row
                     n += 1
             row = rows.next[row]
-        out.progress[WALKED] += walked
         out.progress[DONE] = i + 1
         out.progress[COUNT] = n
 
@@ -213,9 +212,38 @@ def gone_of(codes, gone):
 
 
 @kernel(allocates=False)
+def gone_near(probes, time, following):
+    """How many dropped rows have the keys of arriving rows and are near enough in time, in all."""
+    total = 0
+    for i in range(len(probes.code)):
+        low, high = probes.time[i] + probes.low, probes.time[i] + probes.high
+        row = probes.heads[probes.code[i]] - 1
+        while row >= 0:
+            if low <= time[row] <= high:
+                total += 1
+            row = following[row]
+    return total
+
+
+@kernel(allocates=False)
 def add_gone(gone, side, code, sign):
     for i in range(len(code)):
         gone[side[i], code[i]] += sign
+
+
+@kernel(allocates=False)
+def clear_gone(gone, side, code):
+    """Empty the chains of all dropped rows."""
+    for i in range(len(code)):
+        gone[side[i], code[i]] = 0
+
+
+@kernel(allocates=False)
+def link_gone(gone, following, side, code, first):
+    """Dropped rows from `first` on go to the front of the chains of their keys."""
+    for row in range(first, len(code)):
+        following[row] = gone[side[row], code[row]] - 1
+        gone[side[row], code[row]] = row + 1
 
 
 @kernel(allocates=False)
