@@ -40,7 +40,7 @@ def show_refresh(options: argparse.Namespace) -> Claims:
         seed=options.seed,
     )
     yield from _against_at_once(options, routed)
-    scan = replace(routed, scan=True, rate=80, steps=options.scan_steps, pulls=12)
+    scan = replace(routed, scan=True, rate=80, steps=options.scan_steps, pulls=options.scan_pulls)
     yield from _against_naive(options, scan)
     yield from _promise(options, replace(routed, pulls=200))
 
@@ -104,8 +104,8 @@ def _times(run: RefreshRun) -> str:
 
 COMMANDS = {
     show_refresh: {
-        "parts": 80_000, "suppliers": 1_000, "steps": 6_000, "scan_steps": 5_400, "pulls": 50, "limit": 2.0,
-        "cpu": 0,
+        "parts": 80_000, "suppliers": 1_000, "steps": 6_000, "pulls": 50, "scan_steps": 5_400,
+        "scan_pulls": 4, "limit": 2.0, "cpu": 0,
     },
 }  # fmt: skip
 

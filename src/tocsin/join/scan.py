@@ -9,11 +9,12 @@ after the change, places behind it as of before it, so that no pair is emitted t
 Since every version of a row knows when it lived (`store/tables.py`), a whole batch goes
 through at once: join first, then keep the pairs that were alive at the change's position.
 
-Candidates: with equalities, a table sorted by its join key, once per step and key, probed by binary search;
-with bands alone, every pair. Verification: the bands. Keys compare exactly and across types: 1 joins 1.0, a
+Candidates: with equalities, the rows of a table in order of its join key, probed by binary search; sorted
+once per step and key if the table changes in it, else once until it changes. With bands alone, every pair.
+The smallest table comes next. Verification: the bands. Keys compare exactly and across types: 1 joins 1.0, a
 date joins its midnight, NaN joins NaN; NULL joins nothing.
 
-O(subscriptions x (changed rows + join results)) plus one sort per table and join key.
+O(subscriptions x (changed rows + join results)) plus one sort per changed table and join key.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tocsin.predicate.codes import LEAST, interval
 from tocsin.predicate.evaluate import Facts
 from tocsin.room import ScanRoom
 from tocsin.store.step import Step
-from tocsin.store.tables import FOREVER
+from tocsin.store.tables import FOREVER, TableStore
 
 __all__ = ["JoinKeyOrder", "JoinScan", "all_pairs", "band_holds", "content_of", "explain_row", "joined_rows"]
 
@@ -66,10 +67,19 @@ class JoinScan(ScanRoom):
     name = "join"
     shapes = (Shape.JOIN, Shape.BAND, Shape.MULTIWAY)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._orders = _KeptOrders()
+
+    def remove(self, slots: Index) -> None:
+        super().remove(slots)
+        self._orders = _KeptOrders()
+
     def deltas(self, step: Step) -> Deltas:
-        return Deltas.concat(
-            self._deltas(slot, plan, step) for slot, plan in self._plans.items()
-        ).consolidate()
+        self._orders.lend(step)
+        found = Deltas.concat(self._deltas(slot, plan, step) for slot, plan in self._plans.items())
+        self._orders.keep(step)
+        return found.consolidate()
 
     def content(self, slot: int, step: Step) -> Rows:
         return content_of(self._plans[slot], step)
@@ -99,6 +109,30 @@ class JoinScan(ScanRoom):
         return Deltas.of(step.seq[whole.position], slot, whole.sign, rows, np.arange(len(whole.sign)))
 
 
+_ORDER = "key order"  # of what a step computes once
+
+
+class _KeptOrders:
+    """Orders of tables by join keys, as long as these do not change."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[TableStore, int, JoinKeyOrder]] = {}  # with the table's commits
+
+    def lend(self, step: Step) -> None:
+        """A step need not make those of tables that have not changed since."""
+        for key, (store, commits, order) in self._known.items():
+            table = key[1]
+            if table not in step.changed and step.tables.get(table) is store and store.commits == commits:
+                step.memo.setdefault(key, order)
+
+    def keep(self, step: Step) -> None:
+        """Keep those that a step has made, of tables that it does not change."""
+        for key, made in step.memo.items():
+            if isinstance(made, JoinKeyOrder) and key[1] not in step.changed:
+                store = step.tables[key[1]]
+                self._known[key] = store, store.commits, made
+
+
 def content_of(plan: Plan, step: Step) -> Rows:
     """The whole answer of a plan."""
     alive = step.tables[plan.query.tables[0].name].alive()
@@ -120,7 +154,7 @@ def _joined(plan: Plan, start: PartialJoin, origin: int, step: Step) -> PartialJ
     """Extend partial results from the changed table over the whole join tree."""
     partial, left = start, set(range(len(plan.query.tables))) - {origin}
     while left:
-        place, conditions = _next_place(plan, partial, left)
+        place, conditions = _next_place(plan, partial, left, step)
         left.remove(place)
         if not len(partial.sign):  # nothing to extend: keep the shape of the result
             partial = partial._replace(slots={**partial.slots, place: np.empty(0, np.int64)})
@@ -130,9 +164,12 @@ def _joined(plan: Plan, start: PartialJoin, origin: int, step: Step) -> PartialJ
     return partial
 
 
-def _next_place(plan: Plan, partial: PartialJoin, left: set[int]) -> tuple[int, list[Equal | Band]]:
-    """A table that joins with what is joined already, and by which conditions."""
-    return next((p, found) for p in sorted(left) if (found := _conditions(plan, partial.slots.keys(), p)))
+def _next_place(
+    plan: Plan, partial: PartialJoin, left: set[int], step: Step
+) -> tuple[int, list[Equal | Band]]:
+    """The smallest table that joins with what is joined already, and by which conditions."""
+    by_size = sorted(left, key=lambda place: (len(step.tables[plan.query.tables[place].name]), place))
+    return next((p, found) for p in by_size if (found := _conditions(plan, partial.slots.keys(), p)))
 
 
 def _conditions(plan: Plan, done: Any, place: int) -> list[Equal | Band]:
@@ -169,7 +206,7 @@ def _extended(
         other = [e.right if e.left.relation == mine else e.left for e in equalities]
         names = tuple(column.name for column in own)
         order = step.once(
-            ("key order", table, names),
+            (_ORDER, table, names),
             lambda: JoinKeyOrder.of([store.rows.vectors(name)[0] for name in names], store.present()),
         )
         chunks: Any = [order.probe([_values(plan, partial, column, step) for column in other])]
@@ -265,7 +302,7 @@ def _partners(plan: Plan, place: int, slot: int, step: Step) -> Iterator[tuple[i
     """
     partial, left = _single(place, slot), set(range(len(plan.query.tables))) - {place}
     while left and len(partial.sign):
-        other, conditions = _next_place(plan, partial, left)
+        other, conditions = _next_place(plan, partial, left, step)
         left.remove(other)
         partial = _extended(plan, partial, other, conditions, step, everything=True)
         partial = partial.take(_was_alive(plan, partial, other, place, step))

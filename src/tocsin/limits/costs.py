@@ -20,6 +20,8 @@ into bins of similar k. Each bin keeps its last 32, so that a policy that always
 make the slope unknown; observations lose half their weight each 200.
 
     fit     medians of bins, least squares of the relative error, a and b >= 0
+            A bin that costs less than an eighth of the middle is left out: a few changes often concern no
+            row of an answer, and would make the slope of those that do look steep
     lift    times the 0.9 quantile of observed over fitted: what is promised is not the middle
     shift   five observations in a row above the lifted fit, or below the middle: the machine got slower, or
             faster again. What was seen before is scaled by the factor, which keeps its shape, also at counts
@@ -27,8 +29,9 @@ make the slope unknown; observations lose half their weight each 200.
 
 `RefreshCosts` has a fit per table, and learns from refreshes of several tables at once what the sum of the
 fits lacks: a constant, and a slow reserve, the 0.9 quantile of measured over predicted, between 0.75 and 2.
-Never scale by the last ratio alone: when the scaled set-ups exceed the limit, a policy acts at each step on
-tiny batches, whose ratio is worst of all, and the scale never comes down again.
+Short refreshes do not count for it. Never scale by the last ratio alone: when the scaled set-ups exceed the
+limit, a policy acts at each step on tiny batches, whose ratio is worst of all, and the scale never comes down
+again.
 
 >>> fit = CostFit()
 >>> for k in (1, 10, 100, 1000):
@@ -75,6 +78,8 @@ MOST = 1 << 53
 
 _SLACK = 1e-9
 _LONGEST = 1 << 14  # counts that `Tabled.most` looks at
+_NOTHING = 0.125  # of the middle cost: below it, the changes of a batch concerned nothing
+_LONG = 0.25  # of the longest refresh, from which on one counts for the reserve
 
 
 def fits(cost: float, limit: float) -> bool:
@@ -292,7 +297,7 @@ class CostFit:
     _side: int = 0  # ... that are above (1) or below (-1)
     _fitted: tuple[Linear, float] | None = None  # of medians, and the lift
     _is_stale: bool = True  # whether more was observed since
-    _last: tuple[Linear, float] | None = None  # the same, of some observations ago
+    _least: float = 0.0  # what costs less says nothing of larger batches
 
     def __len__(self) -> int:
         """How many observations it has had."""
@@ -328,9 +333,12 @@ class CostFit:
             seen = np.array([one for some in self._bins.values() for one in some])
             sizes = [len(some) for some in self._bins.values()]
             counts, costs, weights = seen[:, 0], seen[:, 1], self._weights(seen[:, 2])
-            middle = _least_relative(
-                *_middles(counts, costs, weights, np.repeat(np.arange(len(sizes)), sizes))
-            )
+            bins = np.repeat(np.arange(len(sizes)), sizes)
+            middles = _middles(counts, costs, weights, bins)
+            self._least = _NOTHING * _quantile(costs, weights, 0.5)
+            tells = middles[1] >= self._least
+            middle = _least_relative(*(values[tells] for values in middles))
+            counts, costs, weights = (values[tells[bins]] for values in (counts, costs, weights))
             ratios = costs / (middle.slope * counts + middle.setup)
             self._fitted = middle, max(1.0, _quantile(ratios, weights, self.settings.share))
         return self._fitted
@@ -345,7 +353,7 @@ class CostFit:
             return
         middle, lift = self._fitted or self._fit()  # the last one will do
         ratio, shift = cost / middle(count), self.settings.shift
-        side = 1 if ratio > shift * lift else -1 if ratio * shift < 1.0 else 0
+        side = 1 if ratio > shift * lift else -1 if ratio * shift < 1.0 and cost >= self._least else 0
         if side != self._side:
             self._side = side
             self._apart.clear()
@@ -418,10 +426,16 @@ class RefreshCosts:
         return max(0.0, float(np.median(over))) if over else 0.0
 
     def _reserve(self, costs: Costs) -> float:
-        """The quantile of measured over predicted, bounded; it moves with the last 24 refreshes."""
-        if len(self._refreshes) < 8:
+        """The quantile of measured over predicted, bounded; it moves with the last 24 refreshes.
+
+        Of those that took long alone: what a short one takes beside propagating is much of it, and would be
+        nothing of one near the limit.
+        """
+        longest = max((cost for _, cost in self._refreshes), default=0.0)
+        known = [(counts, cost) for counts, cost in self._refreshes if cost >= _LONG * longest]
+        if len(known) < 8:
             return 1.0
-        ratios = [cost / max(costs.refresh(counts), 1e-9) for counts, cost in self._refreshes]
+        ratios = [cost / max(costs.refresh(counts), 1e-9) for counts, cost in known]
         found = float(np.quantile(ratios, self.settings.share))
         return min(self.settings.most_reserve, max(self.settings.least_reserve, found))
 

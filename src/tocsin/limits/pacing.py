@@ -98,8 +98,9 @@ class Pacing:
         self.known = Costs(())
         self._shadow: list[int] = []  # what would wait if the policy were NAIVE
         self._since = 0.0  # spent since the last refresh
-        self._steepest = 0.0  # the most that one change adds to a refresh
-        self._quiet = 0  # so many more changes certainly need no action
+        self._slopes: list[float] = []  # what one more change of a table adds to a refresh, at most
+        self._spare: list[int] = []  # changes of a table that certainly need no action,
+        self._slack = 0.0  # ... as long as they add no more than this to a refresh
         self._choice = 0.0  # milliseconds that a choice takes
         self._above = 0  # observations in a row above what was expected
         self.spent = self.spent_naive = self.planning = 0.0
@@ -126,20 +127,20 @@ class Pacing:
     def arrived(self, fresh: Counts, now: float) -> None:
         """So many more keys wait, by table."""
         self.policy.arrived(fresh, now)
-        self._quiet -= sum(fresh)
         if self.limit is not None:
+            self._use_slack(fresh)
             self._shadow = [old + new for old, new in zip(self._shadow, fresh, strict=True)]
             if self.known.refresh(self._shadow) > self.limit:
                 self._empty_shadow()
 
     def choose(self, waiting: Counts, now: float) -> tuple[int, ...]:
         """The tables to propagate now, by place."""
-        if self._quiet > 0 or (self.limit is None and self.policy.name != AtOnce.name):
+        if self._slack > 0.0 or (self.limit is None and self.policy.name != AtOnce.name):
             return ()
         start = self.timer()
         try:
-            self._quiet = self._safe(waiting)
-            if self._quiet > 0:
+            self._find_slack(waiting)
+            if self._slack > 0.0:
                 return ()
             grown = tuple(place for place, count in enumerate(waiting) if count > self._most(place))
             if grown and self.limit is not None:
@@ -167,21 +168,30 @@ class Pacing:
         """How many changes of a table may wait, as far as batches of it were measured."""
         return max(_FIRST, _GROWTH * self._largest[place])
 
-    def _safe(self, waiting: Counts) -> int:
-        """So many changes of any table leave a refresh within the limit, and no table outgrows its fit."""
-        if self.limit is None or self.policy.name == AtOnce.name:
-            return 0
-        left = self.limit - self.known.refresh([count or 1 for count in waiting])
-        if left <= 0.0:
-            return 0
-        least = min(self._most(place) - count for place, count in enumerate(waiting))
-        return min(least, int(left / self._steepest) if self._steepest > 0.0 else least)
+    def _find_slack(self, waiting: Counts) -> None:
+        """How many changes leave a refresh within the limit, and let no table outgrow its fit."""
+        self._slack = 0.0
+        if self.limit is not None and self.policy.name != AtOnce.name:
+            self._spare = [self._most(place) - count for place, count in enumerate(waiting)]
+            if min(self._spare) >= 0:
+                self._slack = self.limit - self.known.refresh([count or 1 for count in waiting])
+
+    def _use_slack(self, fresh: Counts) -> None:
+        """So many changes have come; what is left is 0 if a table may have outgrown its fit."""
+        if self._slack <= 0.0:
+            return
+        for place, count in enumerate(fresh):
+            if count:
+                self._slack -= count * self._slopes[place]
+                self._spare[place] -= count
+                if self._spare[place] < 0:
+                    self._slack = 0.0
 
     def propagated(self, place: int, count: int, took: float) -> None:
         """Propagating so many changes of a table took so long."""
         self.spent += took
         self._since += took
-        self._quiet = 0
+        self._slack = 0.0
         if self.limit is None:
             return
         if self._largest[place]:
@@ -261,7 +271,7 @@ class Pacing:
         """A refresh has taken place."""
         if any(self._shadow):
             self._empty_shadow()
-        self._since, self._quiet = 0.0, 0
+        self._since = self._slack = 0.0
         if self._fitted < 0:
             self._fit()
         limit = math.inf if self.limit is None else self.limit
@@ -286,5 +296,5 @@ class Pacing:
 
     def _fit(self) -> None:
         self.known, self._fitted = self._costs.costs(), self._observed
-        slopes = (cost(2) - cost(1) for cost in self.known.each)
-        self._steepest = max(slopes, default=0.0) * self.known.reserve
+        self._slopes = [self.known.reserve * (cost(2) - cost(1)) for cost in self.known.each]
+        self._slack = 0.0

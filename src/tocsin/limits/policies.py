@@ -247,8 +247,12 @@ class Online(PolicyBase):
 
 
 _STEPS = 128  # of a plan
-_PER_BREAK = 16  # steps: arrivals are merged, since planning must cost less than it saves
-_EXPANDED, _EXPANDED_ONCE = 512, 1 << 14  # states of a search
+_PER_BREAK, _LEAST_PER_BREAK = (
+    16,
+    8,
+)  # steps: arrivals are merged, since planning must cost less than it saves
+_COVERING = 64  # steps of a plan that covers the time until the next refresh
+_EXPANDED, _EXPANDED_ONCE = 1024, 1 << 14  # states of a search
 _LEAST_STEPS = 8
 _KEEP = 0.75  # weight of earlier times between refreshes
 
@@ -289,15 +293,22 @@ class Planned(Online):
     def _arrivals(self, first: Counts, time: float, whole: bool = False) -> list[Counts] | None:
         """Arrivals at measured rates over a time; None if no rate is known.
 
-        About 16 steps break the limit, and there are at most 128: a plan for longer takes more time and is
-        hardly better, since the next one follows it. With `whole`, steps are long enough to cover it.
+        About 16 steps break the limit, or as few as 8 if so the plan covers the time in some 64 steps: a plan
+        that ends too early leaves for its end what is dear to start. There are at most 128, since the next
+        plan follows. With `whole`, steps are long enough to cover the time.
         """
         if self._rates is None or not any(self._rates.of()):
             return None
         gap = self._rates.gap()
         gaps = max(_LEAST_STEPS, math.ceil(time / gap - 1e-9))
         lasts = min(self._lasts((0,) * len(first)), time)
-        merged = max(1, int(lasts / gap / _PER_BREAK), math.ceil(gaps / _STEPS) if whole else 1)
+        if whole:
+            merged = max(1, int(lasts / gap / _PER_BREAK), math.ceil(gaps / _STEPS))
+        else:
+            breaks = gaps / (lasts / gap)
+            longer = min(_PER_BREAK, max(_LEAST_PER_BREAK, _COVERING / breaks))
+            is_covered = breaks * longer <= _STEPS
+            merged = max(1, int(lasts / gap / (longer if is_covered else _PER_BREAK)))
         each = [rate * gap * merged for rate in self._rates.of()]
         return spread(each, min(_STEPS, math.ceil(gaps / merged)), first)
 
@@ -335,9 +346,12 @@ class Adapt(Planned):
     name = "adapt"
 
     def _plan(self, waiting: Counts, now: float) -> list[TableSet]:
-        if self._period is None:
-            return []
-        arrivals = self._arrivals(waiting, self._period - self._since(now) % self._period)
+        since, period = self._since(now), self._period
+        if period is not None and since < period:
+            left = period - since
+        else:  # nothing is known but that it has lasted so long: it will as long again
+            left = since
+        arrivals = self._arrivals(waiting, left) if left > 0.0 else None
         if arrivals is None:
             return []
         plan = best_plan(self.costs, arrivals, self._working, _EXPANDED)

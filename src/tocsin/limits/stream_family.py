@@ -405,13 +405,14 @@ def read_family(tables: Mapping[str, Any], families: Mapping[str, StreamFamily])
             _read_side(family, side, tables[f"side{side}"], {n: Type(t) for n, t in columns.items()})
     log, saved = rows.dropped, tables["dropped"]
     log.halvings = about["halvings"]
-    side, code, draw = (np.asarray(saved[name]) for name in ("side", "code", "draw"))
+    sides, code, draw = (np.asarray(saved[name]) for name in ("side", "code", "draw"))
     if "time" in saved.column_names:
         time = np.asarray(saved["time"])
     else:  # of an earlier version, which estimated what is missed by event time
-        time = np.asarray(saved["expires"]) - np.array([family.spec.timing.reach(n) for n in range(2)])[side]
+        reach = np.array([family.spec.timing.reach(side) for side in range(2)])
+        time = np.asarray(saved["expires"]) - reach[sides]
         family.mixed |= family.spec.timing.clock == "event"
-    log.load(rows.keys, side, code, time, draw)
+    log.load(rows.keys, sides, code, time, draw)
 
 
 def _read_keys(family: StreamFamily, saved: Any, free: list[int], table: int) -> None:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tocsin.limits._kernels.joining import (
     COUNT,
     DONE,
-    ProbeRows,
     ChainRows,
     JoinPairs,
+    ProbeRows,
     join_chains,
 )
 from tocsin.limits._kernels.scoring import (
