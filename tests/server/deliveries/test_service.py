@@ -323,6 +323,26 @@ def rows_to(received, path):
     return [d["row"] for to, _, body in received if to == path for d in json.loads(body)["data"]["deltas"]]
 
 
+def test_a_digest_survives_a_disk_that_was_full_for_a_moment(place, monkeypatch):
+    with receiver() as (host, _):
+        place.add(f"http://{host}/", digest="1 hour")
+        place.deliveries.close()
+        outbox = Outbox(place.folder / "deliveries.sqlite")
+        planner, now = Planner(place.log, outbox, lambda id: True), time.time()
+        commit(place.log, block(1, (7, 1, '{"n":1}')))
+        planner.step(now)
+        commit(place.log, block(2, (7, 1, '{"n":2}')))
+        with monkeypatch.context() as full:
+            full.setattr(outbox, "plan", lambda *_: 1 / 0)
+            for _ in range(2):
+                with pytest.raises(ZeroDivisionError):
+                    planner.step(now + 3700)
+        assert planner.step(now + 3700) == [("d", "")]
+        body = json.loads(outbox.first("d", "").message.body)
+        assert [delta["row"] for delta in body["data"]["deltas"]] == [{"n": 1}, {"n": 2}]
+        outbox.close()
+
+
 class Late:
     """A log to which the first block is added when it is found to have none."""
 

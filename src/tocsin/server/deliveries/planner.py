@@ -46,6 +46,7 @@ class Planner:
     def __init__(self, log: BlockLog, outbox: Outbox, has_content: Callable[[int], bool]) -> None:
         self._log, self._outbox, self._has_content = log, outbox, has_content
         self._active: dict[str, _Active] = {}
+        self._has_failed = False
         for name, stored in outbox.stored().items():
             self._enter(name, stored)
         found = outbox.position
@@ -76,7 +77,20 @@ class Planner:
         self._active.pop(name, None)
 
     def step(self, now: float) -> list[tuple[str, str]]:
-        """Plan the next blocks and what is due; returns the lanes that have new messages."""
+        """Plan the next blocks and what is due; returns the lanes that have new messages.
+
+        If it fails, flows are again as they are stored, and the next step begins with the same blocks.
+        """
+        if self._has_failed:
+            self._active.clear()
+            for name, stored in self._outbox.stored().items():
+                self._enter(name, stored)
+        self._has_failed = True
+        lanes = self._step(now)
+        self._has_failed = False
+        return lanes
+
+    def _step(self, now: float) -> list[tuple[str, str]]:
         end = max(self.position, self._log.position)  # before: blocks may be committed while they are read
         blocks = self._log.blocks(self.position) if self._active else []
         for block in blocks:
