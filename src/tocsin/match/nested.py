@@ -36,6 +36,7 @@ from tocsin.model.columns import Index, Rows, SparseRows, TypedEntries
 from tocsin.model.derived import Computed, derived, is_derived
 from tocsin.model.expressions.derived import DerivedColumn, NotPlainError, expression_of
 from tocsin.model.expressions.tree import is_expression
+from tocsin.model.inside_dicts import inside_dict, inside_dicts
 from tocsin.model.paths import (
     ALL_VALUES,
     LISTED,
@@ -193,7 +194,10 @@ class NestedAttributes:
         """The attributes inside one event that are used."""
         found: dict[str, Any] = {}
         elements: list[dict[str, Any]] = []
-        self._walk_event(event, found, elements)
+        tree = self._names_only()
+        if tree is None or not inside_dict(event, tree, found):
+            found.clear()
+            self._walk_event(event, found, elements)
         for name, expression in self._expressions.items():
             if (value := expression.of_event(event)) is not None:
                 found[name] = value
@@ -235,7 +239,7 @@ class NestedAttributes:
 
     def _with_inside(self, rows: SparseRows) -> SparseRows:
         """The events of a batch with the attributes inside them that are used."""
-        if (tree := self._names_only()) is not None and (read := _from_text(rows, tree)) is not None:
+        if (tree := self._names_only()) is not None and (read := _with_paths(rows, tree)) is not None:
             return read
         found: list[dict[str, Any]] = []
         elements: list[dict[str, Any]] = []
@@ -369,11 +373,13 @@ def _tree_of(node: _PathNode) -> dict[str, tuple[str, Any]] | None:
     return found
 
 
-def _from_text(rows: SparseRows, tree: dict[str, tuple[str, Any]]) -> SparseRows | None:
-    """The events of a JSON text with the attributes at paths; None if they must be read as dicts."""
+def _with_paths(rows: SparseRows, tree: dict[str, tuple[str, Any]]) -> SparseRows | None:
+    """The events with the attributes at paths of names; None if they must be read one by one."""
     if rows.source is None:
         return rows  # nothing is inside
     found = rows.source.inside(tree)
+    if found is None:
+        found = inside_dicts(rows.events, tree)
     if found is None:
         return None
     numbers = {name: n for n, name in enumerate(rows.names)}

@@ -29,7 +29,7 @@ from tocsin.model.columns import Index, Rows, distinct, longer
 from tocsin.model.delta import NO_DELTAS, Deltas
 from tocsin.model.one_row import OneEvent, one_row
 from tocsin.model.paths import is_inside
-from tocsin.model.schema import Type, is_nested
+from tocsin.model.schema import SIMPLE, Type, is_nested
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.deferred import DeferredFilters
 from tocsin.predicate.evaluate import Facts
@@ -213,7 +213,7 @@ class MatchRoom(FilterRoom):
             event, types = computed, nested.types(types)
         elif nested:
             inside = nested.attributes(event)
-            event = {name: value for name, value in event.items() if not is_nested(value)}
+            event = {n: v for n, v in event.items() if v.__class__ in SIMPLE or not is_nested(v)}
             event.update(inside)
         slots = None if index is None else index.match_one(event, types)
         if slots is None:
