@@ -10,7 +10,7 @@ import numpy as np
 
 from tocsin.join.signature import KeySpec
 from tocsin.join.tables import JoinTable, RowCodes
-from tocsin.model.columns import Index, Vector, runs
+from tocsin.model.columns import Index, Vector, distinct, runs
 from tocsin.model.schema import Type
 
 __all__ = ["codes_by_row", "is_keyed", "keyed_rows"]
@@ -46,7 +46,7 @@ def keyed_rows(table: JoinTable, key: KeySpec, codes: Index) -> tuple[Index, Ind
     at = np.minimum(np.searchsorted(used, vector.values[changed]), max(0, len(used) - 1))
     mine = np.flatnonzero(used[at] == vector.values[changed]) if len(used) else at[:0]
     number = np.concatenate([there, at[mine]])
-    row = np.unique(number * len(vector) + np.concatenate([slot[there], changed[mine]]))
+    row = distinct(number * len(vector) + np.concatenate([slot[there], changed[mine]]))
     number, row = np.divmod(row, max(1, len(vector)))
     size = np.bincount(number, minlength=len(used))
     owner, place = runs((np.cumsum(size) - size)[inverse], size[inverse])

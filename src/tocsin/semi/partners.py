@@ -24,7 +24,7 @@ from tocsin.language.rewrite import NormalForm
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.match.nested import match_computed
-from tocsin.model.columns import Index, Mask, longer
+from tocsin.model.columns import Index, Mask, distinct, longer
 from tocsin.model.delta import order_of
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten
@@ -246,7 +246,7 @@ class PartnerSets:
         if not len(sets):
             return []
         names, number = list(self._accesses), self._access[sets]
-        return [(names[n], np.flatnonzero(number == n)) for n in np.unique(number).tolist()]
+        return [(names[n], np.flatnonzero(number == n)) for n in distinct(number).tolist()]
 
     # -- inspection --------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.match.nested import match_computed
-from tocsin.model.columns import Index, Mask, Rows, longer, runs
+from tocsin.model.columns import Index, Mask, Rows, distinct, longer, runs
 from tocsin.model.delta import NO_DELTAS, Deltas, order_of
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier
@@ -107,14 +107,13 @@ class _Family:
         rows = tables[table].store.rows
         slots, found = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         of_set = sets[number]
-        users = self.users[condition]
-        many = np.array([len(users.get(s, ())) > _FEW_USERS for s in sets.tolist()], np.bool_)
+        used, which = np.unique(sets, return_inverse=True)
+        own = [np.fromiter(self.users[condition].get(s, ()), np.int64) for s in used.tolist()]
+        size = np.array([len(mine) for mine in own])
+        begin, many = np.cumsum(size) - size, size[which] > _FEW_USERS
         single = np.flatnonzero(~many[number])
         if len(single):
-            own = [np.fromiter(users.get(s, ()), np.int64) for s in sets.tolist()]
-            size = np.array([len(mine) for mine in own])
-            begin = np.cumsum(size) - size
-            of = number[single]
+            of = which[number[single]]
             slot = np.concatenate(own)[runs(begin[of], size[of])[1]]
             pair = np.repeat(row[single], size[of])
             holds = self.filters.verify(rows, slot, pair)
@@ -122,7 +121,7 @@ class _Family:
             found.append(pair[holds])
         several = np.flatnonzero(many[number])
         if len(several):
-            distinct_rows = np.unique(row[several])
+            distinct_rows = distinct(row[several])
             slot, at = unpack(match_computed(self.index, rows.take(distinct_rows)))
             wanted = of_set[several] * len(rows) + row[several]
             matched = self.of(condition, slot) * len(rows) + distinct_rows[at]
@@ -218,7 +217,7 @@ class SemiRoom(Room):
         sets, keys = self._sets.touched(step, self._tables)
         if len(sets):
             changes = self._sets.existences(sets, keys, self._tables).changes
-            crossed = np.unique(changes.owner)
+            crossed = distinct(changes.owner)
             sets, keys = sets[crossed], keys[crossed]
         for family in self._families.values():
             slots, rows = self._pairs(family, sets, keys, step)
@@ -287,7 +286,8 @@ class SemiRoom(Room):
             used, at = np.unique(row[mine], return_inverse=True)
             answer = projected(self._plans[int(slot[mine[0]])], used, step)
             deltas = Deltas.of(step.seq[found.at[mine]], slot[mine], found.sign[mine], answer, at)
-            both = len(np.unique(found.sign[mine])) > 1
+            sign = found.sign[mine]
+            both = bool((sign > 0).any() and (sign < 0).any())
             yield deltas.consolidate() if both else deltas
 
     # -- subscriptions -----------------------------------------------------------------------------

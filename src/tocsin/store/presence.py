@@ -39,7 +39,7 @@ import pyarrow as pa
 
 from tocsin.language.options import FOREVER as ALWAYS
 from tocsin.language.windows import WindowSpec
-from tocsin.model.columns import Index, Rows, Vector, longer
+from tocsin.model.columns import Index, Rows, Vector, distinct, longer
 from tocsin.model.schema import Field, Stream, Table
 from tocsin.predicate.evaluate import Facts
 from tocsin.store._kernels import TimeHeap, push_times
@@ -214,7 +214,7 @@ class KeyWindow(WindowStore):
         if self._stale:
             self._rebuild_heaps()
         self._reserve(len(events.key))
-        seen = np.unique(events.key[events.key >= 0])
+        seen = distinct(events.key[events.key >= 0])
         last = self._times.last[seen]
         leaving = int(self._heap.used[0]) + len(events.key)  # each leaves, and is forgotten, at most once
         most = 2 * leaving + int(self._forgotten.used[0]) + len(events.key)
