@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FEW_ROWS = 1000  # that are encoded in the event loop
 
 
 async def define(call: EndpointCall) -> Any:
@@ -107,7 +108,9 @@ async def content(call: EndpointCall) -> Any:
         page = hosted.pages.after(call.params["after"], id, limit)
     head = msgspec.json.encode({"subscription": id, "token": page.token, "total": page.total})
     more = b"" if page.next is None else b',"next":%b' % msgspec.json.encode(page.next)
-    body = b'%b%b,"rows":%b}' % (head[:-1], more, await asyncio.to_thread(rows_json, page.rows))
+    rows = page.rows
+    text = rows_json(rows) if len(rows) < _FEW_ROWS else await asyncio.to_thread(rows_json, rows)
+    body = b'%b%b,"rows":%b}' % (head[:-1], more, text)
     return Response(body, media_type="application/json")
 
 
