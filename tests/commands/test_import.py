@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -14,12 +15,28 @@ FILES = {
     "eventbridge": ("p.json", '[{"source": ["aws.ec2"]}, {"state": [{"like": "x"}]}]'),
     "cesql": ("f.txt", "# filters\ntype LIKE 'order.%'\n\nsubject OR\n"),
 }
+WHOAMI = """title: Whoami
+logsource: {category: process_creation}
+detection:
+    selection: {Image|endswith: '\\whoami.exe'}
+    condition: selection
+---
+title: Look ahead
+logsource: {category: process_creation}
+detection:
+    selection: {CommandLine|re: '(?=x)'}
+    condition: selection
+"""
+if importlib.util.find_spec("sigma"):
+    FILES["sigma"] = ("rules.yml", WHOAMI)
 FILES["percolator"] = ("q.jsonl", '{"query": {"term": {"state": "new"}}}\n{"query": {"fuzzy": {"a": "x"}}}\n')
 PLACES = {"eventbridge": ("state[0]", "like"), "cesql": ("column 11", ""), "percolator": ("fuzzy", "fuzzy")}
+PLACES["sigma"] = ("detection.selection.CommandLine|re", "(?=x)")
 EVENTS = {
     "eventbridge": {"source": "aws.ec2"},
     "cesql": {"type": "order.made"},
     "percolator": {"state": "new"},
+    "sigma": {"Image": "C:\\\\Windows\\\\WHOAMI.exe"},
 }
 
 
@@ -53,6 +70,16 @@ def test_exported_SQL_matches_the_same_events(tmp_path, kind):
         elif "SELECT" in statement:
             engine.subscribe(statement[statement.index("SELECT") :].strip().rstrip(";"))
     assert len(engine.publish("bus", EVENTS[kind])) == 1
+
+
+def test_a_pipeline_maps_the_fields(tmp_path):
+    pytest.importorskip("sigma")
+    (tmp_path / "rules.yml").write_text(WHOAMI.partition("---")[0])
+    (tmp_path / "p.txt").write_text(
+        "name: p\ntransformations:\n- {id: a, type: field_name_mapping, mapping: {Image: process.path}}\n"
+    )
+    result = run("sigma", tmp_path / "rules.yml", "--pipeline", tmp_path / "p.txt", "--export", "sql")
+    assert "process.path ILIKE '%" in result.stdout
 
 
 def test_a_mapping_types_the_fields(tmp_path):

@@ -48,11 +48,7 @@ def in_spark(
     session: Any, texts: Sequence[tuple[Type, str]], rows: Sequence[dict[str, Any]]
 ) -> list[list[Any]]:
     """The values in Spark, with ANSI off; times as whole numbers."""
-    given = [tuple(comparable(f.type, row[f.name], stamps=True) for f in FIELDS) for row in rows]
-    stamps = [f.name for f in FIELDS if f.type is Type.TIMESTAMP]
-    ddl = ", ".join(f"{f.name} {'BIGINT' if f.name in stamps else f.type}" for f in FIELDS)
-    names = [f"timestamp_micros({f.name}) AS {f.name}" if f.name in stamps else f.name for f in FIELDS]
-    session.createDataFrame(given, ddl).selectExpr(*names).createOrReplaceTempView("r")
+    table_of(session, rows).createOrReplaceTempView("r")
     shown = [_in_numbers(kind, text) for kind, text in texts]
     columns: list[list[Any]] = []
     for first in range(0, len(shown), _TOGETHER):
@@ -61,6 +57,22 @@ def in_spark(
         collected = session.sql(f"SELECT {selected} FROM r").collect()
         columns += [[row[n] for row in collected] for n in range(len(part))]
     return columns
+
+
+def table_of(session: Any, rows: Sequence[dict[str, Any]], more: Sequence[tuple[str, Type]] = ()) -> Any:
+    """Rows of FIELDS, and of more columns before them, in Spark."""
+    fields = [*more, *((f.name, f.type) for f in FIELDS)]
+    given = [tuple(comparable(kind, row[name], stamps=True) for name, kind in fields) for row in rows]
+    stamps = [name for name, kind in fields if kind is Type.TIMESTAMP]
+    ddl = ", ".join(f"{name} {'BIGINT' if name in stamps else kind}" for name, kind in fields)
+    names = [f"timestamp_micros({name}) AS {name}" if name in stamps else name for name, _ in fields]
+    return session.createDataFrame(given, ddl).selectExpr(*names)
+
+
+def stored_rows(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events as rows of columns: what is missing is NULL."""
+    names = dict.fromkeys(name for event in events for name in event)
+    return [{name: event.get(name) for name in names} for event in events]
 
 
 def _in_numbers(kind: Type, text: str) -> str:
