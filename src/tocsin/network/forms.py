@@ -25,14 +25,12 @@ from numpy.typing import NDArray
 
 from tocsin.join.signature import KeySpec, Numbering
 from tocsin.join.tables import key_codes
-from tocsin.model.buffers import laid_out
-from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes
+from tocsin.model.columns import Index, Mask, Rows
 from tocsin.model.message import GREATEST, LEAST, MessageKind, Messages, Regions
-from tocsin.model.schema import Type
 from tocsin.model.texts import TextNumbers
 from tocsin.network.batches import MAX_BOXES
 from tocsin.network.rows import RowIds, TableChanges, texts_of, version_slots
-from tocsin.predicate.codes import text_hashes
+from tocsin.predicate.codes import vector_codes
 from tocsin.reformulate._kernels.joins import RowChanges
 from tocsin.reformulate.base import Scheme
 from tocsin.reformulate.joins import SEMIJOINS, DescribedScheme
@@ -279,11 +277,6 @@ def routing_codes(rows: Rows, name: str | None) -> tuple[Index, Mask]:
         return np.zeros(len(rows), np.int64), np.ones(len(rows), np.bool_)
     vector = rows.vectors(name)[0]
     return vector_codes(vector), vector.valid
-
-
-def vector_codes(vector: Vector) -> Index:
-    """Codes of a column; of texts their hashes, by which equality alone routes."""
-    return text_hashes(*laid_out(vector.values)) if vector.type is Type.STRING else column_codes(vector)
 
 
 # -- rows of one table ---------------------------------------------------------------------------------

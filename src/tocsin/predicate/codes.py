@@ -30,7 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tocsin.language.algebra import Value
-from tocsin.model.columns import Index, Mask, double_codes
+from tocsin.model.buffers import laid_out
+from tocsin.model.columns import Index, Mask, Vector, column_codes, double_codes
 from tocsin.model.decimals import floor_units
 from tocsin.model.schema import Type
 from tocsin.predicate._kernels import hash_texts
@@ -47,6 +48,7 @@ __all__ = [
     "interval",
     "locate_numbers",
     "text_hashes",
+    "vector_codes",
 ]
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
@@ -202,6 +204,14 @@ def betweens(low: CodePositions, high: CodePositions) -> tuple[Index, Index]:
     a, z = np.maximum(first[0], last[0]), np.minimum(first[1], last[1])
     empty = a > z
     return np.where(empty, 1, a), np.where(empty, 0, z)
+
+
+def vector_codes(vector: Vector) -> Index:
+    """64 bits for each value, the same in every process: of a text its hash, of any other its code.
+
+    Hashes serve equality alone.
+    """
+    return text_hashes(*laid_out(vector.values)) if vector.type is Type.STRING else column_codes(vector)
 
 
 def text_hashes(start: Index, data: NDArray[np.uint8]) -> Index:

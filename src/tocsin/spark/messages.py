@@ -354,9 +354,9 @@ class MessageReader:
 
     def _receive_record(self, data: bytes, id: str) -> None:
         """A delta as a record: a replayed batch repeats its records with their ids."""
-        row = orjson.loads(data)
-        number = row["subscription"]
-        if not id or number not in self._followed:
+        row = orjson.loads(data) if id else {}
+        number = row.get("subscription")
+        if number not in self._followed:
             return
         place = row["batch"], int(id.rpartition("/")[2])
         if place > self._received.get(number, (-1, -1)):

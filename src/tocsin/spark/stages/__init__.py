@@ -6,6 +6,6 @@
 `table_shard.py` has the first kind of shards, `shard_logic.py` what all share and the second kind,
 `limited_shard.py` those of the second kind that keep windows and buffers.
 
-`described.py` and `numbers.py` describe a batch by messages instead of deltas, if that is the output.
+`described.py` describes a batch by messages instead of deltas, if that is the output.
 `steps.py` defines the messages between them, `wire.py` the tables in these.
 """

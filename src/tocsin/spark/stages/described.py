@@ -5,9 +5,9 @@ with a payload.
     steps of the engine ────────────────────────────┴─► messages ─► ShardPart
 
 It is the server's side of a network (`network/described.py`) in many shards, which die and are rebuilt. So
-all numbers are functions of the data (`numbers.py`): a form's of its tables, key and attributes, a row's of
-its primary key, a key's of its values. Rows of one join key are in one shard, whose messages are those of a
-server that had nothing else.
+all numbers are functions of the data (`StableNumbers`): a form's of its tables, key and attributes, a row's
+of its primary key, a key's of its values. Rows of one join key are in one shard, whose messages are those of
+a server that had nothing else.
 
 Subscriptions with a validity period are left to the engine.
 """
@@ -16,34 +16,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tocsin.engine import Engine
-from tocsin.join.signature import Signature
+from tocsin.join.signature import Numbering, Signature
 from tocsin.language.algebra import Query
 from tocsin.language.shape import Shape, plan
 from tocsin.language.template import Parser
-from tocsin.model.columns import Index, Mask
-from tocsin.model.schema import Stream, Table
+from tocsin.model.columns import Index, Mask, Rows, column_codes, longer
+from tocsin.model.schema import Stream, Table, Type
+from tocsin.model.texts import TextNumbers
 from tocsin.network.batches import MessageBatch
-from tocsin.network.described import DescribedQueries
-from tocsin.network.form_choice import PlacedPart, Route, rows_part
+from tocsin.network.described import DescribedQueries, Numbers
+from tocsin.network.form_choice import FormKey, PlacedPart, Route, rows_part
 from tocsin.network.forms import WHOLE, JoinKey
+from tocsin.network.rows import RowIds
 from tocsin.network.wire import PackedBatch
+from tocsin.predicate.codes import text_hashes
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
 from tocsin.predicate.verify import Selections, selections
 from tocsin.spark.messages import Begin, ShardPart, encoded
 from tocsin.spark.sharding import ShardKey
-from tocsin.spark.stages.numbers import StableNumbers
 from tocsin.spark.stages.steps import ShardMessage, ShardMessageKind
 from tocsin.spark.stages.wire import pack
 from tocsin.spark.versions.batch import ShardPlacement
 from tocsin.spark.versions.blocks import BlockKind, SubscriptionBlock, split_timed
 from tocsin.spark.versions.subscription_sets import SubscriptionSet
+from tocsin.store.tables import TableStore
 from tocsin.subscriptions.bulk import Load, load_predicates, load_template, load_texts
 
 __all__ = ["ShardDescriber"]
@@ -229,3 +233,80 @@ def _route(found: Selections, number: int) -> Route:
     at = int(found.attribute[number])
     ends = int(found.low[number]), int(found.high[number])
     return Route(None, WHOLE) if at < 0 else Route(found.names[at], ends)
+
+
+# -- numbers as functions of the data ------------------------------------------------------------------
+
+
+class StableNumbers(Numbers):
+    """A form's number is a hash of what its subscriptions share, a row's is its primary key."""
+
+    def form(self, key: FormKey) -> int:
+        return _stable_hash(repr(key).encode())
+
+    def rows(self, store: TableStore) -> RowIds:
+        return KeyIds(store)
+
+    def keys(self) -> dict[Numbering, TextNumbers]:
+        return _KeyHashes()
+
+
+def _stable_hash(data: bytes) -> int:
+    """A number for some bytes, the same in every process."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little", signed=True)
+
+
+def _keys_as_ids(table: Table, rows: Rows) -> Index:
+    """A number for each row, by its primary key: the value itself, or a hash of a text or several columns.
+
+    Two of a million rows of a table share a hash with a probability of 1 in 30 million.
+    """
+    if not len(rows):
+        return np.empty(0, np.int64)
+    vectors = [rows.vectors(name)[0] for name in table.key]
+    if len(vectors) == 1 and vectors[0].type is not Type.STRING:
+        return column_codes(vectors[0])
+    columns: list[list[Any]] = [
+        list(vector.values) if vector.type is Type.STRING else column_codes(vector).tolist()
+        for vector in vectors
+    ]
+    return np.array([_stable_hash(repr(key).encode()) for key in zip(*columns, strict=True)], np.int64)
+
+
+class KeyIds(RowIds):
+    """The number of each row of a table by slot, from its primary key."""
+
+    def __init__(self, store: TableStore) -> None:
+        super().__init__(store)
+        self._store = store
+        present = np.flatnonzero(store.present())
+        self._id[present] = _keys_as_ids(store.schema, store.rows.take(present))
+        self._slot = dict(zip(self._id[present].tolist(), present.tolist(), strict=True))
+
+    def advance(self, old: Index, new: Index) -> Index:
+        size = int(new.max(initial=-1)) + 1
+        if size > len(self._id):
+            self._id = longer(self._id, max(size, 2 * len(self._id)))
+        there = new >= 0
+        ids = _keys_as_ids(self.schema, self._store.rows.take(np.where(there, new, old)))
+        self._id[new[there]] = ids[there]
+        self._slot.update(zip(ids[there].tolist(), new[there].tolist(), strict=True))
+        return ids
+
+
+class _TextHashes(TextNumbers):
+    """Texts under hashes instead of numbers: keys that share one are candidates, which clients verify."""
+
+    def number(self, start: Index, data: Any) -> Index:
+        return text_hashes(start, data)
+
+
+class _KeyHashes(dict[Numbering, TextNumbers]):
+    """Numberings of keys, each by hashes."""
+
+    def __missing__(self, key: Numbering) -> TextNumbers:
+        self[key] = _TextHashes()
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return True

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from tocsin.engine import Engine
 from tocsin.errors import BadRow
-from tocsin.model.buffers import laid_out
 from tocsin.model.change import ChangeBatch
-from tocsin.model.columns import Index, Rows, Vector, column_codes, longer
+from tocsin.model.columns import Index, Rows, Vector, longer
 from tocsin.model.delta import Deltas
-from tocsin.model.schema import Stream, Table, Type, quote
-from tocsin.predicate.codes import text_hashes
+from tocsin.model.schema import Stream, Table, quote
+from tocsin.predicate.codes import vector_codes
 from tocsin.spark.sharding import mix
 from tocsin.spark.stages.shard_logic import FIRST_OWN_ID, Shard, ShardOutput, fits, row_blobs
 from tocsin.spark.stages.steps import Layout, ShardMessage, ShardMessageKind
@@ -275,10 +274,8 @@ def key_hashes(table: Table, rows: Rows) -> Index:
     """A hash of the primary key of each row, the same in every process."""
     mixed = np.zeros(len(rows), np.uint64)
     for name in table.key:
-        vector = rows.vectors(name)[0]
-        is_text = vector.type is Type.STRING
-        codes = text_hashes(*laid_out(vector.values)) if is_text else column_codes(vector)
-        mixed = mix(mixed * np.uint64(0x9E3779B97F4A7C15) + codes.view(np.uint64))
+        codes = vector_codes(rows.vectors(name)[0]).view(np.uint64)
+        mixed = mix(mixed * np.uint64(0x9E3779B97F4A7C15) + codes)
     return mixed.view(np.int64)
 
 

@@ -33,10 +33,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tocsin.model.buffers import laid_out
-from tocsin.model.columns import Index, Vector, column_codes
+from tocsin.model.columns import Index, Vector
 from tocsin.model.schema import Stream, Table, Type
-from tocsin.predicate.codes import GREATEST, LEAST, text_hashes
+from tocsin.predicate.codes import GREATEST, LEAST, vector_codes
 
 __all__ = [
     "ENOUGH", "RangeColumn", "RowRanges", "Stretch", "codes_of", "columns_in", "cuts_of", "hull",
@@ -145,8 +144,7 @@ def codes_of(relation: Table | Stream, column: str, rows: pa.Table) -> tuple[Ind
     """The codes of a column by row, and which rows have a value."""
     kind = next(field.type for field in relation.fields if field.name == column)
     vector = Vector.from_arrow(kind, rows[column].combine_chunks())
-    is_text = kind is Type.STRING
-    return (text_hashes(*laid_out(vector.values)) if is_text else column_codes(vector)), vector.valid
+    return vector_codes(vector), vector.valid
 
 
 def columns_in(parts: Sequence[RowRanges]) -> Iterator[tuple[RangeColumn, Index, Index]]:
