@@ -54,7 +54,7 @@ from numpy.typing import NDArray
 from tocsin.model._kernels import gather_texts, order_doubles
 from tocsin.model.buffers import to_arrow, to_numpy
 from tocsin.model.cells import Cells, add_event, add_plain
-from tocsin.model.decimals import units_of, value_of_units
+from tocsin.model.decimals import arrow_of_units, units_of, units_of_arrow, value_of_units
 from tocsin.model.event_source import EventSource
 from tocsin.model.expressions.tree import is_expression
 from tocsin.model.paths import MISSING, is_exists, is_inside, value_of
@@ -141,7 +141,7 @@ class Vector:
         elif type is Type.DOUBLE:
             values = to_numpy(array.fill_null(0.0)) + 0.0
         elif type.is_decimal:
-            values = _low_words(array, valid)
+            values = units_of_arrow(array, valid)
         else:
             storage = array.cast(pa.int32()).cast(pa.int64()) if type is Type.DATE else array.cast(pa.int64())
             values = to_numpy(storage.fill_null(0))
@@ -161,7 +161,7 @@ class Vector:
         if self.type is Type.TIMESTAMP:
             return to_arrow(self.values, pa.int64(), self.valid).cast(self.type.arrow)
         if self.type.is_decimal:
-            return _as_decimals(self.type, self.values, self.valid)
+            return arrow_of_units(self.type.arrow, self.values, self.valid)
         return to_arrow(self.values, self.type.arrow, self.valid)
 
     def take(self, index: Index) -> Vector:
@@ -236,21 +236,6 @@ def gathered(data: NDArray[np.uint8], begin: Index, end: Index) -> Any:
 def dtype_of(type: Type) -> Any:
     """The NumPy type of the values of a vector."""
     return _DTYPES.get(type, np.int64)
-
-
-def _low_words(array: Any, valid: Mask) -> Index:
-    """The units of an array of decimal128, of which all fit 64 bits."""
-    _, data = array.buffers()
-    words = np.frombuffer(data, np.int64) if data is not None else np.empty(0, np.int64)
-    return np.where(valid, words[2 * array.offset : 2 * (array.offset + len(array)) : 2], 0)
-
-
-def _as_decimals(type: Type, values: Index, valid: Mask) -> Any:
-    """Units as decimal128: two words each, the high one of which is the sign."""
-    words = np.empty((len(values), 2), np.int64)
-    words[:, 0], words[:, 1] = values, values >> 63
-    mask = None if valid.all() else to_arrow(valid, pa.bool_()).buffers()[1]
-    return pa.Array.from_buffers(type.arrow, len(values), [mask, pa.py_buffer(words)])
 
 
 def double_codes(values: NDArray[np.float64]) -> Index:

@@ -22,17 +22,22 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
+from tocsin.model.buffers import to_arrow
 
 __all__ = [
     "MOST_DIGITS",
     "DecimalOverflow",
+    "arrow_of_units",
     "decimal_of",
     "digits_of",
     "doubles_of",
     "floor_units",
     "text_of_units",
     "units_of",
+    "units_of_arrow",
     "units_of_doubles",
     "value_of_units",
 ]
@@ -152,3 +157,21 @@ def units_of_doubles(values: NDArray[np.float64], scale: int) -> tuple[NDArray[n
     most = (2**63 - 1) // factor
     exact = small & (np.floor(steps) == steps) & (np.abs(steps) < float(most))
     return np.where(exact, steps, 0.0).astype(np.int64) * factor, exact
+
+
+# -- arrays of Arrow -----------------------------------------------------------------------------------
+
+
+def units_of_arrow(array: Any, valid: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The units of an array of decimal128, of which all fit 64 bits."""
+    _, data = array.buffers()
+    words = np.frombuffer(data, np.int64) if data is not None else np.empty(0, np.int64)
+    return np.where(valid, words[2 * array.offset : 2 * (array.offset + len(array)) : 2], 0)
+
+
+def arrow_of_units(type: Any, values: NDArray[np.int64], valid: NDArray[np.bool_]) -> Any:
+    """Units as decimal128: two words each, the high one of which is the sign."""
+    words = np.empty((len(values), 2), np.int64)
+    words[:, 0], words[:, 1] = values, values >> 63
+    mask = None if valid.all() else to_arrow(valid, pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(type, len(values), [mask, pa.py_buffer(words)])
