@@ -25,8 +25,9 @@ from tocsin.language.shape import Plan
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.match.nested import match_computed
-from tocsin.model.columns import Index, Mask, Rows, longer, runs
+from tocsin.model.columns import Index, Mask, Rows, longer
 from tocsin.model.delta import Deltas, order_of
+from tocsin.model.runs import runs
 from tocsin.model.texts import TextNumbers
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten

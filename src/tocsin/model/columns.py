@@ -76,7 +76,6 @@ __all__ = [
     "gathered",
     "longer",
     "renumbered",
-    "runs",
     "sliced",
     "stored",
 ]
@@ -253,16 +252,6 @@ def double_codes(values: NDArray[np.float64]) -> Index:
 def column_codes(vector: Vector) -> Index:
     """The codes of a column of any type but STRING: integers in the order of its values."""
     return double_codes(vector.values) if vector.type is Type.DOUBLE else vector.values.astype(np.int64)
-
-
-def runs(begin: Index, size: Index) -> tuple[Index, Index]:
-    """Runs of places, one after the other: (number of the run, place).
-
-    >>> [part.tolist() for part in runs(np.array([7, 2]), np.array([2, 1]))]
-    [[0, 0, 1], [7, 8, 2]]
-    """
-    number = np.repeat(np.arange(len(size)), size)
-    return number, np.arange(len(number)) + np.repeat(begin - (np.cumsum(size) - size), size)
 
 
 def from_codes(type: Type, codes: Index, valid: Mask) -> Vector:

@@ -10,7 +10,8 @@ import numpy as np
 
 from tocsin.join.signature import KeySpec
 from tocsin.join.tables import JoinTable, RowCodes
-from tocsin.model.columns import Index, Vector, distinct, runs
+from tocsin.model.columns import Index, Vector, distinct
+from tocsin.model.runs import runs
 from tocsin.model.schema import Type
 
 __all__ = ["codes_by_row", "is_keyed", "keyed_rows"]

@@ -23,8 +23,9 @@ from tocsin.language.shape import Plan, Shape
 from tocsin.match.base import unpack
 from tocsin.match.index import Auto
 from tocsin.match.nested import match_computed
-from tocsin.model.columns import Index, Mask, Rows, distinct, longer, runs
+from tocsin.model.columns import Index, Mask, Rows, distinct, longer
 from tocsin.model.delta import NO_DELTAS, Deltas, order_of
+from tocsin.model.runs import runs
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.verify import PairVerifier
 from tocsin.room import Room
