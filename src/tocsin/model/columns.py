@@ -117,7 +117,7 @@ class Vector:
         valid = np.array([v is not None for v in listed], np.bool_)
         if type is Type.DATE or type is Type.TIMESTAMP or type.is_decimal:
             listed = [v if v is None else stored(type, v) for v in listed]
-        out = np.full(len(listed), "" if type is Type.STRING else 0, dtype_of(type))
+        out = np.full(len(listed), "" if type is Type.STRING else 0, _DTYPES.get(type, np.int64))
         out[valid] = [v for v in listed if v is not None]
         return cls(type, out + 0.0 if type is Type.DOUBLE else out, valid)
 
