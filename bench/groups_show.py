@@ -53,7 +53,7 @@ SCANS = Rooms(join=JoinScan, rank=RankScan, group=GroupScan)
 
 def show_law(args: argparse.Namespace) -> Claims:
     """Random changes and steps of the clock; a case is one change under three or more subscriptions."""
-    for form in FORMS if args.form == "all" else [args.form]:
+    for form in FORMS if args.form == "all" else [args.form.replace("-", " ")]:
         rng, cases, moments = Random(f"{args.seed} {form}"), 0, 0
         while cases < args.cases:
             if form == "sequence":
