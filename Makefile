@@ -75,7 +75,7 @@ test-cluster: setup  ## run tests that take minutes: spark-submit with a packed 
 
 # Peers are fetched by Maven; the tests are skipped where it cannot.
 test-expressions: setup  ## compare 20,000 random expressions and 20,000 random queries with Spark SQL
-	TOCSIN_EXPRESSIONS=20000 $(BIN)/pytest -q tests/spark/test_expressions.py tests/spark/test_expression_queries.py --durations=8 $(ARGS)
+	TOCSIN_EXPRESSIONS=20000 $(BIN)/pytest -q tests/spark/test_expressions.py tests/spark/test_expression_queries.py tests/language/test_mutated_queries.py --durations=8 $(ARGS)
 
 test-peers: setup  ## compare rules with the engines they come from: 100,000 event patterns and events with event-ruler
 	TOCSIN_TEST_PEERS=100000 TOCSIN_RULE_PAIRS=100000 $(BIN)/pytest -q tests/rules -rs --durations=5 $(ARGS)
