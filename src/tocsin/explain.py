@@ -36,7 +36,7 @@ import numpy as np
 from tocsin.errors import TocsinError
 from tocsin.language.algebra import And, Not, Or, Predicate, Truth, atoms
 from tocsin.language.scope import nearest
-from tocsin.language.shape import Plan
+from tocsin.language.shape import Plan, relations_of
 from tocsin.language.shape import plan as plan_of
 from tocsin.language.windows import WindowSpec, over_windows, windows_of
 from tocsin.model.change import ChangeBatch
@@ -251,7 +251,7 @@ def _parts(where: Predicate, level: int = 0) -> Iterator[tuple[Predicate, str, i
 
 
 def _relations(part: Predicate) -> set[str]:
-    return {atom.column.relation for atom in atoms(part)}
+    return relations_of(part)
 
 
 def _concerns(part: Predicate, alias: str) -> bool:

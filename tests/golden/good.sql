@@ -735,3 +735,16 @@ SELECT SUM(amount) AS s, AVG(share) AS a FROM bills WHERE amount BETWEEN 0.015 A
 -- shape: join
 -- normal: a.amount = b.share; a.id = b.whole
 SELECT a.id FROM bills a JOIN bills b ON a.amount = b.share AND a.id = b.whole;
+
+-- Conditions that compute with columns of several tables.
+-- shape: multiway
+-- normal: s.symbol = r.symbol; r.symbol = o.symbol; (s.per < r.rating) = TRUE
+SELECT * FROM stocks s, reviews r, owners o WHERE s.symbol = r.symbol AND r.symbol = o.symbol AND s.per < r.rating;
+
+-- shape: join
+-- normal: s.symbol = r.symbol; (s.per * r.rating) > 5 OR s.per = 1
+SELECT * FROM stocks s JOIN reviews r ON s.symbol = r.symbol WHERE s.per * r.rating > 5 OR s.per = 1;
+
+-- shape: join
+-- normal: s.symbol = r.symbol; (concat(s.sector, r.id)) LIKE 'oil%' AND (s.per + r.rating) >= 1 AND (s.per + r.rating <= s.risk) = TRUE
+SELECT * FROM stocks s JOIN reviews r USING (symbol) WHERE concat(s.sector, r.id) LIKE 'oil%' AND s.per + r.rating BETWEEN 1 AND s.risk;

@@ -11,7 +11,7 @@ table on them, the group joins them with the other table, the family verifies ev
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,10 +32,12 @@ from tocsin.join.multiway import JoinPath, TupleGroup, join_path
 from tocsin.join.scan import band_holds
 from tocsin.join.signature import BandEdge, Signature, band_range, band_ranges, places_of
 from tocsin.join.tables import JoinTable, JoinTables, OrderSpec
-from tocsin.language.algebra import Atom, Band, Column, Not, atoms, with_column
+from tocsin.language.algebra import JOINT, Atom, Band, Column, Not, atoms, with_column
 from tocsin.language.rewrite import Literal, NormalForm
 from tocsin.language.shape import Plan
 from tocsin.model.columns import Index, Mask, Rows, Vector, combine_codes
+from tocsin.model.expressions.derived import expression_of, read_by
+from tocsin.model.expressions.tree import is_expression
 from tocsin.predicate.codes import GREATEST, LEAST
 from tocsin.predicate.compile import flatten
 from tocsin.predicate.flat import FlatFilters
@@ -75,6 +77,7 @@ class JoinFamily(ABC, Generic[G]):
         self._filters = [PairVerifier() for _ in signature.tables]
         self._residuals = PairVerifier()
         self._columns: dict[tuple[int, str], None] = {}  # that residuals read
+        self._computed: dict[str, None] = {}  # expressions over several tables, of residuals
         self._count = self._never = 0
 
     def __len__(self) -> int:
@@ -165,8 +168,11 @@ class JoinFamily(ABC, Generic[G]):
             forms = [_by_place(plans[i]) for i in has]
             for form in forms:
                 for atom in atoms(form.predicate):
-                    place, name = atom.column.name.split(".", 1)
-                    self._columns[int(place), name] = None
+                    if is_expression(atom.column.name):
+                        self._computed[atom.column.name] = None
+                    for read in read_by(atom.column.name):
+                        place, name = read.split(".", 1)
+                        self._columns[int(place), name] = None
             self._residuals.add(slots[has], flatten(forms))
 
     def orders(self) -> Iterator[OrderSpec]:
@@ -182,7 +188,7 @@ class JoinFamily(ABC, Generic[G]):
                 rows = found.tuples.rows[place]
                 found = found.take(filters.verify(tables[place].store.rows, found.slot, rows[found.tuple]))
         if self._columns and len(found.slot):
-            joined = _joined(self._columns, found.tuples, tables)
+            joined = _joined(self._columns, self._computed, found.tuples, tables)
             found = found.take(self._residuals.verify(joined, found.slot, found.tuple))
         return found.compact()
 
@@ -309,13 +315,15 @@ def _runs(codes: NDArray[Any]) -> list[Index]:
     return [run for run in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(run)]
 
 
-def _joined(columns: Any, tuples: Tuples, tables: Sequence[JoinTable]) -> Rows:
-    """Columns of joined rows, named by place."""
+def _joined(columns: Any, computed: Iterable[str], tuples: Tuples, tables: Sequence[JoinTable]) -> Rows:
+    """Columns of joined rows, named by place; and what is computed from them."""
     found = [
         (f"{place}.{name}", tables[place].store.rows.vectors(name)[0].take(tuples.rows[place]))
         for place, name in columns
     ]
-    return Rows(found, len(tuples.sign))
+    rows = Rows(found, len(tuples.sign))
+    more = [(name, rows.vectors(name)[0]) for name in computed]
+    return Rows([*found, *more], len(tuples.sign)) if more else rows
 
 
 def _by_place(plan: Plan) -> NormalForm:
@@ -334,4 +342,9 @@ def _by_place(plan: Plan) -> NormalForm:
 
 def _renamed(atom: Any, places: dict[str, int]) -> Atom:
     column = atom.column
+    if column.relation == JOINT:
+        name = expression_of(column.name).renamed(
+            [f"{places[part.relation]}.{part.name}" for part in column.parts]
+        )
+        return with_column(atom, Column(name, column.type))
     return with_column(atom, Column(f"{places[column.relation]}.{column.name}", column.type))

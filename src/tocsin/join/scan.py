@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tocsin.language.algebra import Band, Column, Equal, atoms
+from tocsin.language.algebra import JOINT, Band, Column, Equal, atoms, joint_name
 from tocsin.language.shape import Plan, Shape
 from tocsin.model.columns import Index, Mask, Rows, Vector, column_codes, double_codes
 from tocsin.model.delta import Deltas
@@ -261,11 +261,13 @@ def _residual(plan: Plan, partial: PartialJoin, step: Step) -> Mask:
     """Conditions that concern several tables at once, over the joined rows."""
     if plan.residual is None:
         return np.ones(len(partial.sign), np.bool_)
-    columns = dict.fromkeys(atom.column for atom in atoms(plan.residual.predicate))
-    joined = Rows(
-        [(str(column), _values(plan, partial, column, step)) for column in columns], len(partial.sign)
-    )
-    return Facts(joined, name=str).matches(plan.residual)
+    used = dict.fromkeys(part for atom in atoms(plan.residual.predicate) for part in atom.column.parts)
+    columns = [(_joined_name(column), _values(plan, partial, column, step)) for column in used]
+    return Facts(Rows(columns, len(partial.sign)), name=_joined_name).matches(plan.residual)
+
+
+def _joined_name(column: Column) -> str:
+    return column.name if column.relation == JOINT else joint_name(column)
 
 
 def _answer(plan: Plan, partial: PartialJoin, step: Step) -> Rows:

@@ -87,6 +87,7 @@ class ConditionReader:
 
     def __init__(self, scope: ColumnNames, literals: ConstantReader) -> None:
         self.scope, self.literals, self.source = scope, literals, scope.source
+        self.joint = False  # conditions may compute with columns of several tables
 
     def _reading(self, literals: ConstantReader) -> ConditionReader:
         """The same, with other constants."""
@@ -122,7 +123,7 @@ class ConditionReader:
         left, right, op = unwrap(node.this), unwrap(node.args["expression"]), OPERATORS[type(node)]
         a, b = self._side(left), self._side(right)
         if isinstance(a, Column) and isinstance(b, Column):
-            if a.relation != b.relation:
+            if a.relation != b.relation and not self.joint:
                 raise self.source.error(
                     "a condition between two tables must be combined with the others by AND", node,
                     "move it out of OR and NOT",
@@ -146,11 +147,13 @@ class ConditionReader:
     def _expression(self, node: exp.Expr) -> Column | Constant | None:
         """What a computed node stands for; None if it is a column."""
         inner = unwrap(node)
-        return ExpressionReader(self.scope, self.literals).column(inner) if is_computed(inner) else None
+        if not is_computed(inner):
+            return None
+        return ExpressionReader(self.scope, self.literals, joint=self.joint).column(inner)
 
     def _computed(self, node: exp.Expr) -> Predicate:
         """A condition that is computed as a whole: the column that is TRUE where it holds."""
-        found = ExpressionReader(self.scope, self.literals).column(node)
+        found = ExpressionReader(self.scope, self.literals, joint=self.joint).column(node)
         if isinstance(found, Column):
             if found.type not in (Type.BOOLEAN, None):
                 hint = "compare it with a constant"

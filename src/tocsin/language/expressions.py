@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol
 
 from sqlglot import exp
 
-from tocsin.language.algebra import Column, Value
+from tocsin.language.algebra import JOINT, Column, Value, joint_name
 from tocsin.language.dialect import SourceText, read
 from tocsin.language.hints import nearest
 from tocsin.language.intervals import interval_of
@@ -120,8 +120,9 @@ class _Folded:
 class ExpressionReader:
     """Reads the expressions of one query."""
 
-    def __init__(self, scope: ExpressionNames, literals: ConstantReader) -> None:
+    def __init__(self, scope: ExpressionNames, literals: ConstantReader, *, joint: bool = False) -> None:
         self.scope, self.source, self.literals = scope, scope.source, literals
+        self.joint = joint  # an expression may be about columns of several tables
 
     def column(self, node: exp.Expr) -> Column | Constant:
         """The column that stands for an expression; or a constant, if it has no column."""
@@ -134,6 +135,8 @@ class ExpressionReader:
             self._reject("an interval is no value of a row", node, hint)
         tree = _replaced(tree, lambda ref: ConstantNode(ref.value) if isinstance(ref, _Parameter) else ref)
         relations = {ref.relation for ref in columns}
+        if len(relations) > 1 and self.joint:
+            return self._over_tables(tree, typed, columns)
         if len(relations) > 1:
             hint = "compute a part of each table by itself, and compare the parts"
             self._reject("an expression is about the columns of one table", node, hint)
@@ -144,6 +147,15 @@ class ExpressionReader:
         name = name_of(own, kinds)
         remember(name, own)
         return Column(name, typed.kind if isinstance(typed.kind, Type) and kinds else None, relations.pop())
+
+    def _over_tables(self, tree: Expression, typed: Typed, columns: Sequence[_ColumnRef]) -> Column:
+        """The column of joined rows that stands for an expression over several tables."""
+        own = _replaced(tree, _joint_ref)
+        known = {joint_name(ref.column): ref.column.type for ref in columns}
+        kinds = tuple(kind for ref in refs_of(own) if (kind := known[ref.name]) is not None)
+        name = name_of(own, kinds)
+        remember(name, own)
+        return Column(name, typed.kind if isinstance(typed.kind, Type) else None, JOINT)
 
     def derived(self, node: exp.Expr, hint: str) -> Column:
         """The column that stands for an expression; a constant is rejected."""
@@ -423,6 +435,11 @@ class _Parameter(Ref):
     """A parameter of a template, with its value in the row that is parsed."""
 
     value: Any = None
+
+
+def _joint_ref(ref: Ref) -> Expression:
+    assert isinstance(ref, _ColumnRef)
+    return Ref(joint_name(ref.column))
 
 
 def _unqualified(tree: Expression) -> Expression:

@@ -69,6 +69,7 @@ class JoinReader:
         self.conditions, self.scope, self.source = conditions, scope, scope.source
         self.found: list[Equal | Band] = []
         self.nodes: list[exp.Expr] = []  # the node of each, for errors
+        self.rest: list[SqlError] = []  # why conditions on joined rows are no bands
 
     def using(self, left: Column, right: Column, node: exp.Expr) -> None:
         self._equal(left, right, node)
@@ -90,8 +91,14 @@ class JoinReader:
         sides = [self._one_column(side) for side in (left, right)] if is_equality else []
         if sides and None not in sides and sides[0].relation != sides[1].relation:  # type: ignore[union-attr]
             self._equal(sides[0], sides[1], node)  # type: ignore[arg-type]
-        else:
+            return []
+        try:
             self._band(node)
+        except SqlError as error:
+            if not self.conditions.joint:
+                raise
+            self.rest.append(error)
+            return [node]
         return []
 
     def _one_column(self, node: exp.Expr) -> Column | None:
@@ -243,6 +250,8 @@ class JoinReader:
         first = group[self.scope.entries[0].ref.alias]
         for entry in self.scope.entries:
             if group[entry.ref.alias] != first:
+                if self.rest:
+                    raise self.rest[0]
                 others = ", ".join(e.ref.alias for e in self.scope.entries if group[e.ref.alias] == first)
                 raise self.source.error(
                     f"nothing joins {entry.ref.alias} with {others}",

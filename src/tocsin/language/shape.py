@@ -41,6 +41,7 @@ __all__ = [
     "inner_conditions",
     "outer_conditions",
     "plan",
+    "relations_of",
     "shape_of",
     "without_relation",
 ]
@@ -120,7 +121,7 @@ def _plan(query: Query, cap: int, text: str | None) -> Plan:
     own: dict[str, list[Predicate]] = {table.alias: [] for table in query.tables}
     shared: list[Predicate] = []
     for part in conjuncts(query.where):
-        relations = {atom.column.relation for atom in atoms(part)}
+        relations = relations_of(part)
         if len(relations) > 1:
             shared.append(part)
         else:  # a constant condition goes to the first table
@@ -195,6 +196,11 @@ def shape_of(query: Query) -> Shape:
     if query.distinct:
         return Shape.FILTER if query.options.absent is not None else Shape.DISTINCT
     return Shape.TOPK if query.order else Shape.FILTER
+
+
+def relations_of(part: Predicate) -> set[str]:
+    """The aliases of the tables that a condition is about."""
+    return {relation for atom in atoms(part) for relation in atom.column.relations}
 
 
 def inner_conditions(one: Existence) -> tuple[Predicate, ...]:

@@ -70,7 +70,7 @@ from tocsin.language.unions import read_union
 from tocsin.language.with_options import OptionReader
 from tocsin.model.expressions.tree import is_expression, text_of
 from tocsin.model.paths import shown_name
-from tocsin.model.schema import Catalog, Stream, quote
+from tocsin.model.schema import Catalog, Stream, Table, quote
 
 __all__ = ["Definition", "Drop", "parse_definitions", "parse_query", "trace_query"]
 
@@ -239,6 +239,8 @@ class _SelectReader:
             elif (on := join.args.get("on")) is not None:
                 synthetic = isinstance(on, exp.Boolean) and "start" not in on.meta
                 pool += [] if synthetic else operands(on, exp.And)
+        tables = not qualified and all(isinstance(entry.relation, Table) for entry in self.scope.entries)
+        self.conditions.joint = bool(joins) and tables and not joins[0].args.get("side")
         if joins and joins[0].args.get("side"):
             self._outer(str(joins[0].args["side"]).upper(), pool)
             pool = []
@@ -324,6 +326,8 @@ class _SelectReader:
             hint = "write it in ON; or, if rows without partner are not wanted, an inner JOIN"
             node = self.joins.nodes[known]
             raise self.source.error("WHERE compares the two tables of an outer join", node, hint)
+        if self.joins.rest:
+            self.joins.check_tree()
         found = tuple(self.conditions.predicate(node) for node in rest)
         if self.scope.qualified and self.outer is None:
             self.joins.check_tree()

@@ -39,10 +39,10 @@ from tocsin.language.algebra import (
     Predicate,
     Query,
     Truth,
-    atoms,
 )
 from tocsin.language.literals import Slot, as_decimal, negative
 from tocsin.language.rewrite import Literal, alternatives
+from tocsin.language.shape import relations_of
 from tocsin.language.template import Plus, Template, Times, filler
 from tocsin.model.buffers import to_numpy
 from tocsin.model.columns import Index, Mask, combine_codes
@@ -127,7 +127,7 @@ def _by_table(query: Query) -> list[Predicate] | None:
         if isinstance(part, And):
             stack += reversed(part.args)
             continue
-        relations = {atom.column.relation for atom in atoms(part)}
+        relations = relations_of(part)
         if len(relations) > 1:
             return None
         own[next(iter(relations), "") or query.tables[0].alias].append(part)

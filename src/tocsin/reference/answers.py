@@ -10,7 +10,18 @@ from fractions import Fraction
 from typing import Any
 
 from tocsin.errors import TocsinError
-from tocsin.language.algebra import Aggregate, Band, Column, Equal, Existence, Measure, OrderKey, Query
+from tocsin.language.algebra import (
+    JOINT,
+    Aggregate,
+    Band,
+    Column,
+    Equal,
+    Existence,
+    Measure,
+    OrderKey,
+    Query,
+    joint_name,
+)
 from tocsin.model.schema import Type
 from tocsin.reference.conditions import Read, any_of, truth, value_in
 from tocsin.reference.values import Row, compare, difference, plain, rank, row_key
@@ -106,7 +117,14 @@ def _equals(left: Any, right: Any) -> bool | None:
 def reader(query: Query, rows: Rows) -> Read:
     """How a condition reads its columns; a query over one table need not name it."""
     only = query.tables[0].alias
-    return lambda column: value_in(column.name, rows[column.relation or only])
+
+    def read(column: Column) -> Any:
+        if column.relation != JOINT:
+            return value_in(column.name, rows[column.relation or only])
+        own = {joint_name(part): rows[part.relation].get(part.name) for part in column.parts}
+        return value_in(column.name, own)
+
+    return read
 
 
 def joins(join: Equal | Band, read: Read) -> bool:

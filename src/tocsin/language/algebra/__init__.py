@@ -24,6 +24,7 @@ price <= 580.0 AND NOT color IN ('red', 'blue')
 """
 
 from tocsin.language.algebra.conditions import (
+    JOINT,
     And,
     Atom,
     Between,
@@ -44,6 +45,7 @@ from tocsin.language.algebra.conditions import (
     atoms,
     exists_of,
     is_true,
+    joint_name,
     literal,
     with_column,
 )
@@ -61,6 +63,7 @@ from tocsin.language.algebra.queries import (
 )
 
 __all__ = [
+    "JOINT",
     "Aggregate",
     "And",
     "Atom",
@@ -91,6 +94,7 @@ __all__ = [
     "atoms",
     "exists_of",
     "is_true",
+    "joint_name",
     "literal",
     "with_column",
 ]

@@ -54,7 +54,8 @@ def literal(value: Value) -> str:
 class Column:
     """A column, or an attribute of an open stream (then `type` is None: known only per event).
 
-    `relation` is the table's alias in a query over several tables, and empty otherwise.
+    `relation` is the table's alias in a query over several tables, and empty otherwise; JOINT for an
+    expression over columns of several tables, whose names have their alias in front (`joint_name`).
     """
 
     name: str
@@ -65,11 +66,46 @@ class Column:
         return hash(self.name)  # which a text keeps
 
     def __str__(self) -> str:
+        if self.relation == JOINT:
+            tree = expression_of(self.name).tree
+            return f"({print_expression(tree, lambda ref: str(_own(ref.name, None)))})"
         if is_expression(self.name) and self.relation:
             tree = expression_of(self.name).tree
             return f"({print_expression(tree, lambda ref: str(Column(ref.name, None, self.relation)))})"
         name = shown_name(self.name)
         return f"{quote(self.relation)}.{name}" if self.relation else name
+
+    @property
+    def parts(self) -> tuple[Column, ...]:
+        """The columns of tables that it is about: itself, or those of an expression over several tables.
+
+        >>> x, y = Column("x", Type.BIGINT, "a"), Column("y", Type.DOUBLE, "b.c")
+        >>> [_own(joint_name(column), column.type) == column for column in (x, y)]
+        [True, True]
+        """
+        if self.relation != JOINT:
+            return (self,)
+        found = expression_of(self.name)
+        return tuple(_own(name, type) for name, type in zip(found.refs, found.types, strict=True))
+
+    @property
+    def relations(self) -> frozenset[str]:
+        """The aliases of the tables that it is about."""
+        return frozenset(part.relation for part in self.parts)
+
+
+JOINT = "\x1f"
+_DOT = "\x1e"  # stands for a dot in an alias
+
+
+def joint_name(column: Column) -> str:
+    """The name of a column in an expression over several tables."""
+    return f"{column.relation.replace('.', _DOT)}.{column.name}"
+
+
+def _own(name: str, type: Type | None) -> Column:
+    alias, _, own = name.partition(".")
+    return Column(own, type, alias.replace(_DOT, "."))
 
 
 # -- conditions ------------------------------------------------------------------------------------

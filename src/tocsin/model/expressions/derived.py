@@ -23,7 +23,16 @@ import numpy as np
 from tocsin.model.columns import Index, Rows, Vector, stored
 from tocsin.model.decimals import doubles_of, value_of_units
 from tocsin.model.expressions.closures import RowFunction, closure
-from tocsin.model.expressions.tree import Expression, is_expression, refs_of, text_of, types_in
+from tocsin.model.expressions.tree import (
+    CallNode,
+    Expression,
+    Ref,
+    is_expression,
+    name_of,
+    refs_of,
+    text_of,
+    types_in,
+)
 from tocsin.model.expressions.typed import Typed, compute, resolve
 from tocsin.model.expressions.vectors import column_of
 from tocsin.model.paths import MISSING, is_inside, value_of
@@ -66,6 +75,14 @@ class DerivedColumn:
             except ValueError:
                 self._resolved[kinds] = None
         return self._resolved[kinds]
+
+    def renamed(self, names: Sequence[str]) -> str:
+        """The name of the same expression over columns of other names, in the order of `refs`."""
+        own = dict(zip(self.refs, names, strict=True))
+        tree = _renamed(self.tree, own)
+        name = name_of(tree, self.types)
+        remember(name, tree)
+        return name
 
     # -- single rows -------------------------------------------------------------------------------
 
@@ -241,6 +258,14 @@ def _plain(kind: Any, value: Any) -> Any:
     if isinstance(kind, Type) and kind.is_decimal:
         return value_of_units(value, kind.scale)
     return _EPOCH + timedelta(microseconds=value) if kind is Type.TIMESTAMP else value
+
+
+def _renamed(tree: Expression, names: Mapping[str, str]) -> Expression:
+    if isinstance(tree, Ref):
+        return Ref(names[tree.name])
+    if isinstance(tree, CallNode):
+        return CallNode(tree.name, tuple(_renamed(arg, names) for arg in tree.args), tree.into)
+    return tree
 
 
 def remember(name: str, tree: Expression) -> DerivedColumn:
