@@ -1,17 +1,16 @@
 """The engine: subscribe, change, and receive how answers change. READ THIS FIRST.
 
     text ─ language ─► Plan ─► the room of its shape                   (once per subscription)
-    changes ─► tables ─► match | join | rank | enrich | .. ─► Deltas    (once per batch)
+    changes ─► tables ─► every room that is used ─► Deltas             (once per batch)
 
 The engine only delegates: `language` parses SQL, `subscriptions/roster.py` registers, starts and ends
 subscriptions, `store` keeps tables, and each room (`room.py`) answers for its shapes:
 
-    match   filters                        one matching index per stream or table
-    join    equality, band, multi-way
-    rank    extremes, aggregates, distinct, top-k
-    enrich  a stream with rows of tables
-    streams two streams, in bounded memory
-    refresh all of these over tables, when they are asked for
+    match    filters: one matching index per stream or table
+    join     equality, band, multi-way; outer: outer joins, UNION ALL; semi: EXISTS, IN
+    rank     extremes, aggregates, distinct, top-k; group: groups, first rows of groups and joins
+    enrich   a stream with rows of tables; sequence: events of one key in order
+    streams  two streams, in bounded memory; refresh: all of these over tables, on demand
 
 The law that all of it keeps: content(after) = content(before) + deltas.
 
@@ -430,7 +429,7 @@ class Engine(LookupMethods, ListingMethods, RuleMethods, TransferMethods):
 
     @_locked
     def stats(self) -> dict[str, Any]:
-        """Counters, and those of each room by its name: `match`, `join`, `rank`, `enrich`, `streams`."""
+        """Counters, and those of each room by its name: `stats()["match"]`."""
         return {
             "subscriptions": len(self._registry),
             "by_shape": self._registry.by_shape(),

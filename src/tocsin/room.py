@@ -4,7 +4,9 @@
                               join    equality, band, multi-way              join/room.py
                               rank    extremes, aggregates, distinct, top-k  rank/room.py
                               group   groups; first rows of groups and joins group/room.py
-                              sequence events of a key in order          sequence/room.py
+                              semi    EXISTS, NOT EXISTS, IN, NOT IN         semi/room.py
+                              outer   outer joins, UNION ALL                 outer/room.py
+                              sequence events of one key in order            sequence/room.py
                               enrich  a stream with rows of tables           enrich/room.py
                               streams two streams in bounded memory          limits/streams.py
                               refresh all of these over tables, on demand    limits/groups.py

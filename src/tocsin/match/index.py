@@ -2,7 +2,7 @@
 
     add ─► waiting ─(maintain)─► mutable segment ─► immutable segment ─► larger one     segments/lifecycle.py
     match ─► maintain, then in every segment: candidates by access path, verified       segments/immutable.py
-    remove ─► its slots have no owner any more, or leave the mutable segment
+    remove ─► entries of the slot stay in immutable segments but are ignored; the mutable one deletes them
 
 Access paths depend on what events are like. A sample of recent events is kept; a segment that costs clearly
 more than it would if it were built today is rebuilt, in the background.
@@ -52,12 +52,12 @@ from tocsin.predicate.single import SingleCoder
 
 __all__ = ["Auto", "MergePolicy"]
 
-_SAMPLED = 256  # of so many single events one is sampled, once there is a sample at all,
-_TOGETHER = 16  # and so many are entered into the sample together
-_FIRST = 256  # single events that are all sampled, if there is no sample
-_MANY = 10_000  # filters: fewer are matched by interpreted kernels
-_FEW = 1000  # rows of a batch that may be matched one by one, as long as
-_ROW_SECONDS = 1e-4  # for each of them is less than compiling the kernels of batches takes
+_FIRST = 256  # the first single events are all sampled
+_SAMPLED = 256  # later, one of so many is
+_TOGETHER = 16  # sampled events are entered into the sample so many at once
+_MANY = 10_000  # fewer filters are matched by interpreted kernels
+_FEW = 1000  # a batch of at most so many rows may be matched row by row, if compiling would take longer
+_ROW_SECONDS = 1e-4  # what one row is then expected to take
 
 
 class Auto(MatchIndex):

@@ -6,7 +6,7 @@
 
 It is one streaming query with one checkpoint. The log of subscription versions is its second source, so that
 a new version alone starts a batch. `stages/shard_logic.py` says what a shard does, `versions/batch.py`
-which shard does what, `versions/batch.py` how all processes agree on the version of a batch.
+which shard does what, and how all processes agree on the version of a batch (`Pins`).
 
 Delivery is effectively once: a batch that is replayed after a crash finds its pin and its state unchanged,
 computes the same deltas, and overwrites what it wrote (`stages/deliver.py`, `sinks/`).

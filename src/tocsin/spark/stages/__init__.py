@@ -7,5 +7,6 @@
 `limited_shard.py` those of the second kind that keep windows and buffers.
 
 `described.py` describes a batch by messages instead of deltas, if that is the output.
-`steps.py` defines the messages between them, `wire.py` the tables in these.
+`events.py` has filters alone, without shards; `rows.py` the end of a batch for Spark's own sinks.
+`steps.py` defines the messages between stages, `wire.py` the tables inside messages.
 """

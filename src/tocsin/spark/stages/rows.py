@@ -113,10 +113,10 @@ class RowOpener:
     def _write_dead_letters(self, payloads: list[bytes]) -> None:
         tables = [unpack(payload)[1] for payload in payloads]
         letters = pa.concat_tables([DEAD_LETTERS.empty_table(), *tables], promote_options="default")
-        write_dead_letters(self.dead_letters, current_query(self.paths), current_batch(self.paths), letters)
+        put_dead_letters(self.dead_letters, current_query(self.paths), current_batch(self.paths), letters)
 
 
-def write_dead_letters(address: str, query: str, batch: int, letters: Any) -> None:
+def put_dead_letters(address: str, query: str, batch: int, letters: Any) -> None:
     """The dead letters of a batch as one Parquet file, which a replay replaces."""
     sink = pa.BufferOutputStream()
     parquet.write_table(letters.sort_by("seq"), sink)
