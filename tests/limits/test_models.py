@@ -5,13 +5,26 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.engine import Engine
 from tocsin.lab.bench.limits.workloads import WORKLOADS
 from tocsin.lab.discover import implementations
-from tocsin.limits.models import Ar1, Arrivals, Chooser, Delay, ModelBase, Stationary, Steps, Trend, Walk
+from tocsin.limits.models import (
+    Ar1,
+    Arrivals,
+    Chooser,
+    Delay,
+    Line,
+    ModelBase,
+    Stationary,
+    Steps,
+    Trend,
+    Walk,
+)
 from tocsin.limits.models.base import HISTORY
 from tocsin.limits.models.numeric import NumericModel
 
@@ -189,3 +202,36 @@ def test_keys_that_never_come_again_are_worth_nothing():
     model = Stationary()
     model.observe(Arrivals(np.arange(2000), None, np.zeros(2000)))
     assert np.all(model.probabilities(np.arange(2000)) < 1e-5)
+
+
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("slope", [300.0, -300.0, 5000.0, 1e13])
+def test_a_steep_line_needs_no_table(slope: float, caching: bool) -> None:
+    rng = np.random.default_rng(0)
+    noise, q = rng.random(900), 0.9
+    noise /= noise.sum()
+    model = Trend(line=Line(0.0, slope, 0, noise, -400.0, 1.0))
+    steps = rng.integers(0, 6, 200)
+    values = slope * steps + rng.integers(-450, 550, 200)
+    left = rng.choice([1.0, 3.0, np.inf], 200)
+    found = model.score(Steps(np.arange(200), values, np.zeros(200), left), q, caching)
+    for value, most, score in zip(values, left, found, strict=True):
+        wanted, never = 0.0, 1.0
+        for step in range(1, int(min(most, 12)) + 1):
+            offset = round(value - slope * step + 400.0)
+            p = noise[offset] if 0 <= offset < 900 else 0.0
+            wanted, never = wanted + q**step * p * never, never * (1.0 - p) if caching else 1.0
+        assert abs(score - wanted) < 1e-9
+    assert model.nbytes < 1 << 24
+
+
+def test_keys_with_large_strides_keep_the_budget() -> None:
+    engine = Engine()
+    engine.execute("CREATE STREAM a (k BIGINT); CREATE STREAM b (k BIGINT)")
+    pairs = engine.subscribe("SELECT a.k FROM a JOIN b ON a.k = b.k WITH (memory = '1 MB')")
+    for n in range(8):  # the third batch is larger than the budget
+        keys = np.arange(n * 30_000, n * 30_000 + (30_000 if n == 2 else 4000)) * 10**12
+        engine.apply_all({"a": pa.table({"k": keys}), "b": pa.table({"k": keys + 1})})
+        assert engine.limits(pairs).bytes <= 1 << 20
+    engine._check()
+    assert engine.limits(pairs).rows > 100

@@ -213,6 +213,25 @@ def test_models_leave_place_for_rows_when_keys_change_their_nature() -> None:
     e._check()
 
 
+@pytest.mark.parametrize("policy", ["heeb", "prob", "fifo"])
+def test_keys_that_come_once_leave_nothing(policy: str) -> None:
+    e = engine()
+    e.execute("CREATE STREAM c (k BIGINT); CREATE STREAM d (k BIGINT)")
+    s = e.subscribe(f"SELECT c.k FROM c JOIN d USING (k) WITH (memory = '600 KB', policy = '{policy}')")
+    wanted = 0
+    for n, count in enumerate((2000, 20_000, 2000, 2000, 2000)):
+        once = 10**9 * (n + 1) + np.arange(count)
+        some = np.arange(20)
+        e.apply_all({"c": pa.table({"k": [*once, *some]}), "d": pa.table({"k": [*(once + 10**6), *some]})})
+        e._check()
+        assert e.limits(s).bytes <= 600 << 10
+        wanted += 20 * (2 * n + 1)
+    (family,) = e.stats()["streams"].values()
+    report = e.limits(s)
+    assert family["keys"] < 12_000 and report.rows > 100
+    assert abs(report.produced + report.missed - wanted) <= 0.5 * wanted
+
+
 def test_what_is_missed_is_an_estimate_where_conditions_differ() -> None:
     e = engine()
     alone = e.subscribe(f"{PAIR} WHERE x > 0.5 WITH (memory = 3)")

@@ -54,14 +54,18 @@ def paged(dtype: Any, count: int) -> NDArray[Any]:
 
 
 def release(array: NDArray[Any], used: int) -> None:
-    """Give back the memory behind the first `used` items; they may be written again."""
+    """Give back the memory behind the first `used` items, or those of each row; they may be written again."""
     memory = _memory_of(array)
     if memory is None or _DISCARD is None:
         return
-    page = mmap.PAGESIZE
-    begin = -(-used * array.itemsize // page) * page
-    if begin < array.nbytes:
-        memory.madvise(_DISCARD, begin, array.nbytes - begin)
+    page, length = mmap.PAGESIZE, array.shape[-1] * array.itemsize
+    for start in range(0, array.nbytes, length):
+        begin = -(-(start + used * array.itemsize) // page) * page
+        end = start + length
+        if end < array.nbytes:  # the page may have items of the next row
+            end = end // page * page
+        if begin < end:
+            memory.madvise(_DISCARD, begin, end - begin)
 
 
 def resized(array: NDArray[Any], count: int) -> NDArray[Any]:

@@ -69,7 +69,8 @@ __all__ = [
 ]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_LEAST = 64
+_LEAST, _SMALL = 64, 1024
+_SPARSE = 2
 
 
 def is_exact(spec: KeySpec) -> bool:
@@ -155,6 +156,23 @@ class KeyCodes:
         remove_keys(dead, self.arrays)
         return dead
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most codes below `used` belong to no key."""
+        return self.used > _SPARSE * len(self) + _SMALL
+
+    def renumber(self) -> Index:
+        """Give the keys codes 0, 1, ..., in their order, and give back space; the codes they had."""
+        a, before = self.arrays, self.alive()
+        count = len(before)
+        a.key[:count] = a.key[before]
+        a.heads[:, :count], a.gone[:, :count] = a.heads[:, before], a.gone[:, before]
+        a.state[USED], a.state[FREE] = count, 0
+        for array in (a.key, a.heads, a.gone, a.free):
+            release(array, count)
+        self.replace_table()
+        return before
+
     def alive(self) -> Index:
         """The codes of keys."""
         return np.flatnonzero(self.arrays.heads[0, : self.used] != FREED)
@@ -233,6 +251,10 @@ class DroppedRows:
     @property
     def nbytes(self) -> int:
         return self.count * (BYTES_OF_DROPPED + (_BYTES_OF_NEXT if self._is_chained else 0))
+
+    def renumber(self, codes: NDArray[np.int32]) -> None:
+        """The key with code c has code `codes[c]` now; its counts or chains have moved already."""
+        self.code[: self.count] = codes[self.code[: self.count]]
 
     def expires(self) -> Index:
         """When each row would have expired."""

@@ -235,6 +235,8 @@ class StreamRows:
     def _shrink(self, now: int, appended: int) -> None:
         """Drop the rows of the lowest scores until the budget holds."""
         assert self.budget is not None
+        if self.keys.is_sparse and self.used() > self.budget.amount:
+            self._link_again()
         for attempt in range(_ATTEMPTS):
             used, amount = self.used(), self.budget.amount
             if used <= amount or not len(self):
@@ -242,7 +244,15 @@ class StreamRows:
             arrived = appended * (1 if self.budget.rows else used // len(self))
             slack = max(0, amount // _SLACK - arrived)
             slack += attempt * amount // _MORE  # counts of dropped rows take space too
-            self._drop(used - amount + slack, now)
+            excess = used - amount + slack
+            if attempt < _ATTEMPTS // 2 and not self.budget.rows:
+                excess = self._of_rows(excess)
+            self._drop(excess, now)
+
+    def _of_rows(self, excess: int) -> int:
+        """How many bytes of rows to drop for so many in all: if it is much, keys leave with them."""
+        rows = sum(buffer.nbytes for buffer in self.buffers if buffer is not None)
+        return excess if 2 * excess < rows else excess * rows // (rows + self.keys.nbytes)
 
     def _drop(self, amount: int, now: int) -> None:
         """Drop the rows of the lowest scores, of this size in all."""
@@ -344,6 +354,20 @@ class StreamRows:
         dead = self.keys.remove_dead(self._remembered())
         if self.score is not None and len(dead):
             self.score.discard(dead.astype(np.int64))
+        if self.keys.is_sparse:
+            self._renumber()
+
+    def _renumber(self) -> None:
+        """Give keys the lowest codes: what is kept by code is as long as the highest one."""
+        codes = np.full(self.keys.used, -1, np.int32)
+        before = self.keys.renumber()
+        codes[before] = np.arange(len(before), dtype=np.int32)
+        for buffer in self.buffers:
+            if buffer is not None:
+                buffer.code[: buffer.count] = codes[buffer.code[: buffer.count]]
+        self.dropped.renumber(codes)
+        if self.score is not None:
+            self.score.renumber(before)
 
     def _remembered(self) -> int:
         """How many keys without rows may stay, as models count them: a key that comes again was known."""

@@ -93,6 +93,10 @@ class Model(Protocol):
         """These codes will be given to other keys."""
         ...
 
+    def renumber(self, before: Index) -> None:
+        """Code i is from now on that of the key which had `before[i]`."""
+        ...
+
     @property
     def nbytes(self) -> int: ...
 
@@ -112,6 +116,9 @@ class ModelBase:
         pass
 
     def discard(self, keys: Index) -> None:
+        pass
+
+    def renumber(self, before: Index) -> None:
         pass
 
     def release(self) -> None:

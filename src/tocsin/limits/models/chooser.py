@@ -117,6 +117,10 @@ class Chooser(ModelBase):
         for model in self.models.values():
             model.discard(keys)
 
+    def renumber(self, before: Index) -> None:
+        for model in self.models.values():
+            model.renumber(before)
+
     @property
     def nbytes(self) -> int:
         return self._series.nbytes + sum(model.nbytes for model in self.models.values())

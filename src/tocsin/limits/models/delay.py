@@ -140,7 +140,14 @@ class Delay(ModelBase):
         """Rows that wait are censored at their age."""
         places = np.unique(followed(keys))
         places = places[(places >= 0) & (places < len(self._born))]
-        waiting = places[self._born[places] != NO_ROW]
+        self._censor(places[self._born[places] != NO_ROW])
+
+    def renumber(self, before: Index) -> None:
+        """Other codes are followed now: rows that wait are censored."""
+        self._censor(np.flatnonzero(self._born != NO_ROW))
+        self._born = np.full(64, NO_ROW, np.int64)
+
+    def _censor(self, waiting: Index) -> None:
         if not len(waiting):
             return
         ages = self._count - self._born[waiting]

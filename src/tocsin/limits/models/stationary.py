@@ -27,6 +27,14 @@ def grown(array: Doubles, keys: Index, fill: float = 0.0) -> Doubles:
     return larger
 
 
+def renumbered(array: Doubles, before: Index, fill: float = 0.0) -> Doubles:
+    """What was at `before[i]`, at i."""
+    out = np.full(max(_LEAST_KEYS, len(before)), fill, array.dtype)
+    known = np.flatnonzero(before < len(array))
+    out[known] = array[before[known]]
+    return out
+
+
 class Stationary(ModelBase):
     """Probabilities of keys, from how often each was seen; e of the last arrivals were of new keys:
 
@@ -116,6 +124,9 @@ class Stationary(ModelBase):
         self._state[0] -= float(self._counts[known].sum(dtype=np.float64))
         self._state[1] -= np.count_nonzero(self._counts[known])
         self._counts[known] = 0.0
+
+    def renumber(self, before: Index) -> None:
+        self._counts = renumbered(self._counts, before)
 
     @property
     def nbytes(self) -> int:

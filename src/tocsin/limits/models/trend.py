@@ -22,6 +22,7 @@ __all__ = ["Line", "Trend"]
 _FINE = 8  # cells of the table per cell of the noise, at least
 _WIDEST = 128  # cells of the noise per deviation, at most
 _MOST_CELLS = 200_000
+_STEEPEST = 4096  # cells of a table per step; a steeper line passes a value within a few steps: no table
 
 
 class Line(NamedTuple):
@@ -94,10 +95,12 @@ class Trend(NumericModel):
         self.refit()
         if self.line is None or rows.values is None:
             return np.zeros(len(rows.keys))
-        table = self._table_of(q, caching)
         sign = -1.0 if self.line.slope < 0.0 else 1.0
         offset = sign * (rows.values - self.line.now(self._step))
         left = np.maximum(rows.left, 0.0)
+        if _cells_per_step(self.line) > _STEEPEST:
+            return _steep(self.line, offset, left, q, caching)
+        table = self._table_of(q, caching)
         if table.shift == 0:
             p = _between(table.h, (offset - table.low) / table.cell)
             return _flat(p, left, q, caching)
@@ -148,12 +151,39 @@ class Trend(NumericModel):
         return super().nbytes + (0 if self._table is None else 2 * self._table[1].h.nbytes)
 
 
-def _offset_table_of(line: Line, q: float, caching: bool) -> _OffsetTable:
-    noise, low, slope = line.noise, line.low, line.slope
-    if slope < 0.0:  # turn both round
-        noise, low, slope = noise[::-1], -(low + line.width * (len(noise) - 1)), -slope
+def _cells_per_step(line: Line) -> int:
+    return max(1, math.ceil(_FINE * abs(line.slope) / line.width - 1e-9))
+
+
+def _rising(line: Line) -> tuple[Doubles, float, float]:
+    """Noise, its lowest offset and the slope, both turned round if the line falls."""
+    if line.slope < 0.0:
+        return line.noise[::-1], -(line.low + line.width * (len(line.noise) - 1)), -line.slope
+    return line.noise, line.low, line.slope
+
+
+def _steep(line: Line, offset: Doubles, left: Doubles, q: float, caching: bool) -> Doubles:
+    """H by the few steps in which the noise reaches a value."""
+    noise, low, slope = _rising(line)
+    padded = np.concatenate([[0.0], noise, [0.0]])
     span = line.width * (len(noise) + 1)
-    shift = max(1, math.ceil(_FINE * slope / line.width - 1e-9))
+    first = np.maximum(1.0, np.ceil((offset - low - line.width * len(noise)) / slope))
+    found, never = np.zeros(len(offset)), np.ones(len(offset))
+    for later in range(math.ceil(span / slope) + 1):
+        step = first + later
+        place = (offset - step * slope - low) / line.width + 1.0
+        p = np.interp(place, np.arange(len(padded)), padded, left=0.0, right=0.0)
+        p[step > left] = 0.0
+        found += q**step * p * never
+        if caching:
+            never *= 1.0 - p
+    return found
+
+
+def _offset_table_of(line: Line, q: float, caching: bool) -> _OffsetTable:
+    noise, low, slope = _rising(line)
+    span = line.width * (len(noise) + 1)
+    shift = _cells_per_step(line)
     if slope * _MOST_CELLS < span:
         return _OffsetTable(np.concatenate([[0.0], noise, [0.0]]), None, low - line.width, line.width, 0)
     cell = slope / shift

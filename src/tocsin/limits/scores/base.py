@@ -54,6 +54,10 @@ class Score(Protocol):
         """These codes will be given to other keys."""
         ...
 
+    def renumber(self, before: Index) -> None:
+        """Code i is from now on that of the key which had `before[i]`."""
+        ...
+
     def bound(self, most_bytes: int) -> None:
         """Use no model whose own tables are larger."""
         ...
@@ -92,6 +96,9 @@ class ScoreBase:
         self._count += len(arrivals.keys)
 
     def discard(self, keys: Index) -> None:
+        pass
+
+    def renumber(self, before: Index) -> None:
         pass
 
     def bound(self, most_bytes: int) -> None:

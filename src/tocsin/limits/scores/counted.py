@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tocsin.limits._kernels.models import last_seen
 from tocsin.limits.models.base import Arrivals, Doubles, KeptRows
-from tocsin.limits.models.stationary import grown
+from tocsin.limits.models.stationary import grown, renumbered
 from tocsin.limits.scores.base import ArrivalRates, ScoreBase, drop_expired
 from tocsin.model.columns import Index
 
@@ -40,6 +40,9 @@ class _Counted(ScoreBase):
     def discard(self, keys: Index) -> None:
         for counts in self._counts:
             counts[keys[keys < len(counts)]] = 0.0
+
+    def renumber(self, before: Index) -> None:
+        self._counts = [renumbered(counts, before) for counts in self._counts]
 
     def _counted(self, side: int, keys: Index) -> Doubles:
         """How often the partner brought these keys."""
@@ -136,6 +139,9 @@ class Recent(ScoreBase):
         for last in self._last:
             last[keys[keys < len(last)]] = -np.inf
 
+    def renumber(self, before: Index) -> None:
+        self._last = [renumbered(last, before, -np.inf) for last in self._last]
+
     def __call__(self, side: int, rows: KeptRows, now: float, kept: int) -> Doubles:
         last = self._last[self.partner(side)]
         known = rows.keys < len(last)
@@ -168,6 +174,10 @@ class Frequent(_Counted):
         super().discard(keys)
         for last in self._last:
             last[keys[keys < len(last)]] = 0
+
+    def renumber(self, before: Index) -> None:
+        super().renumber(before)
+        self._last = [renumbered(last, before) for last in self._last]  # type: ignore[arg-type, misc]
 
     def __call__(self, side: int, rows: KeptRows, now: float, kept: int) -> Doubles:
         last = self._last[self.partner(side)]

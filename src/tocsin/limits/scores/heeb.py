@@ -143,6 +143,10 @@ class Heeb(ScoreBase):
         for model in self.models:
             model.discard(keys)
 
+    def renumber(self, before: Index) -> None:
+        for model in self.models:
+            model.renumber(before)
+
     def bound(self, most_bytes: int) -> None:
         for model in self.models:
             if isinstance(model, Chooser):
@@ -320,6 +324,12 @@ class AdaptiveHeeb(Heeb):
         for ghost in self._ghosts:
             if len(ghost.key):
                 ghost.keep(~np.isin(ghost.key, keys))
+
+    def renumber(self, before: Index) -> None:
+        """Simulations begin anew: other codes are sampled now."""
+        super().renumber(before)
+        for ghost in self._ghosts:
+            ghost.keep(np.zeros(len(ghost.key), np.bool_))
 
     @property
     def nbytes(self) -> int:
