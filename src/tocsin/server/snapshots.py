@@ -107,6 +107,7 @@ def write(captured: Captured, folder: Path) -> None:
         for name, table in tables.items():
             names[name] = f"table-{manifest.position:012}-{number}.arrow"
             _write_table(target / names[name], table)
+            reached("snapshot.file")
             number += 1
     body = msgspec.msgpack.encode(manifest)
     _write_bytes(target / "manifest.new", zlib.crc32(body).to_bytes(4, "big") + body)
