@@ -56,10 +56,9 @@ def test_each_room_removes_its_own_subscriptions() -> None:
     engine._check()
 
 
-def test_a_room_that_reads_no_streams_has_no_backfill() -> None:
-    room = Engine()._roster.rooms["rank"]
-    with pytest.raises(NotImplementedError, match="the rank room reads no streams"):
-        room.backfill(np.array([0]), [], [])
+def test_only_rooms_of_filters_have_a_backfill() -> None:
+    rooms = Engine()._roster.rooms
+    assert [name for name, room in rooms.items() if hasattr(room, "backfill")] == ["match"]
 
 
 def test_states_and_shapes_have_codes_in_arrays_and_words_outside() -> None:

@@ -24,7 +24,7 @@ from tocsin.model.schema import Type
 __all__ = ["SavedDeltas", "read_undelivered", "undelivered_tables"]
 
 _NUMBERS = b"tocsin"
-_TYPES = {type.arrow: type for type in Type}
+_TYPES = {type.arrow: type for type in Type}  # ... but DECIMAL, of which there is one for each size
 
 
 class SavedDeltas(NamedTuple):
@@ -114,9 +114,15 @@ def read_undelivered(tables: Mapping[str, Any]) -> SavedDeltas:
     return SavedDeltas(Deltas.concat(net), delivered, refreshed, records)
 
 
+def _type_of(arrow: Any) -> Type:
+    if pa.types.is_decimal(arrow):
+        return Type(f"DECIMAL({arrow.precision},{arrow.scale})")
+    return _TYPES[arrow]
+
+
 def _rows(struct: Any) -> Rows:
     columns = [
-        (field.name, Vector.from_arrow(_TYPES[field.type], column))
+        (field.name, Vector.from_arrow(_type_of(field.type), column))
         for field, column in zip(struct.type, struct.flatten(), strict=True)
     ]
     return Rows(columns, len(struct))

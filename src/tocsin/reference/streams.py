@@ -194,8 +194,9 @@ def join_streams(
     clock = latest = None
     found = []
     for now, events in steps:
-        clock = now if clock is None else max(clock, now)
         fresh: tuple[list[_Event], list[_Event]] = [], []
+        if any(name == table.name for _, name, _ in events for table in query.tables):
+            clock = now if clock is None else max(clock, now)  # events of other streams do not move it
         for seq, name, row in events:
             for place, table in enumerate(query.tables):
                 at = clock if times is None else _moment(row.get(times[place]))
