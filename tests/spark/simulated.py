@@ -22,9 +22,9 @@ from tocsin.spark.hosting.client import Hosts
 from tocsin.spark.spark_hash import name_of
 from tocsin.spark.stages import deliver as delivering
 from tocsin.spark.stages import route as routing
-from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards
+from tocsin.spark.stages.processors import QueryShards, TableShards, clear_live_shards, label
 from tocsin.spark.stages.steps import LABELLED, PipelinePaths
-from tocsin.spark.stages.wire import CHANGES, label
+from tocsin.spark.stages.wire import CHANGES
 from tocsin.spark.versions.batch import Layout, Pins
 from tocsin.spark.versions.blocks import as_table
 from tocsin.spark.versions.store import Versions

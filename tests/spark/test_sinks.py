@@ -25,8 +25,9 @@ from tocsin.spark.sinks import (
 )
 from tocsin.spark.sinks.kafka import COORDINATES, Kafka, parsed, records
 from tocsin.spark.stages import deliver as delivering
+from tocsin.spark.stages.processors import label
 from tocsin.spark.stages.steps import LABELLED, PipelinePaths
-from tocsin.spark.stages.wire import DEAD_LETTERS, label, pack
+from tocsin.spark.stages.wire import DEAD_LETTERS, pack
 from tocsin.spark.storage.store import open_store
 from tocsin.spark.versions.batch import Layout, Pins
 from tocsin.spark.versions.blocks import as_table

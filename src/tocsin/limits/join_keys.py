@@ -52,10 +52,9 @@ from tocsin.limits._kernels.joining import (
 )
 from tocsin.limits.buffer import paged, release, resized
 from tocsin.limits.models.base import Doubles
-from tocsin.model.buffers import laid_out
 from tocsin.model.columns import Index, Mask, Vector
 from tocsin.model.schema import Type
-from tocsin.predicate.codes import text_hashes
+from tocsin.predicate.codes import vector_codes
 
 __all__ = [
     "BYTES_OF_DROPPED",
@@ -83,7 +82,7 @@ def key_hashes(spec: KeySpec, vectors: tuple[Vector, ...]) -> tuple[Index, Mask]
     codes, valid = [], np.ones(len(vectors[0]), np.bool_)
     for vector, type in zip(vectors, spec.types, strict=True):
         if type is Type.STRING:
-            codes.append(text_hashes(*laid_out(vector.values)))
+            codes.append(vector_codes(vector))
             valid &= vector.valid
         else:
             code, exact = codes_as(vector, type, {})

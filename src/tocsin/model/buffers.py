@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Texts", "laid_out", "to_arrow", "to_numpy", "unwritable"]
+__all__ = ["Texts", "laid_out", "numbers_to_arrow", "texts_to_arrow", "to_arrow", "to_numpy", "unwritable"]
 
 _TEXTS: dict[Any, type[np.signedinteger[Any]]] = {
     pa.string(): np.int32,
@@ -43,15 +43,44 @@ def to_arrow(
     values: NDArray[Any] | Sequence[Any], type: Any = None, valid: NDArray[np.bool_] | None = None
 ) -> Any:
     """An Arrow array of the values, NULL where not valid; of a NumPy array of numbers without a copy."""
-    nulls = None
-    if valid is not None and not valid.all():
-        nulls = pa.py_buffer(np.packbits(valid, bitorder="little"))
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufb" and values.ndim == 1:
-        array = _numbers(values, nulls)
+        array = numbers_to_arrow(values, valid)
         return array if type is None or array.type == type else array.cast(type)
-    if type in _TEXTS and len(values) <= _FEW:
+    if type in _TEXTS:
+        return texts_to_arrow(values, type, valid)
+    return pa.array(values, type) if valid is None else pa.array(values, type, mask=~valid)
+
+
+def numbers_to_arrow(values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
+    """The same for numbers or booleans, in the Arrow type of their NumPy type."""
+    if values.dtype.kind == "b":
+        data, kind = np.packbits(values, bitorder="little"), pa.bool_()
+    else:
+        data, kind = np.ascontiguousarray(values), pa.from_numpy_dtype(values.dtype)
+    nulls = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(data)])
+
+
+def texts_to_arrow(
+    values: NDArray[Any] | Sequence[Any], type: Any, valid: NDArray[np.bool_] | None = None
+) -> Any:
+    """The same for texts or byte strings: of few, one buffer and offsets into it."""
+    if len(values) <= _FEW:
+        nulls = None if valid is None or valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        texts = values.tolist() if isinstance(values, np.ndarray) else values
         try:
-            return _texts(values.tolist() if isinstance(values, np.ndarray) else values, type, nulls)
+            if pa.types.is_string(type) or pa.types.is_large_string(type):
+                whole = "".join(texts)
+                data = whole.encode()
+                if not whole.isascii():
+                    texts = [text.encode() for text in texts]
+            else:
+                data = b"".join(texts)
+            start = np.zeros(len(texts) + 1, np.int64)
+            np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=start[1:])
+            if start[-1] <= np.iinfo(_TEXTS[type]).max:
+                offsets = pa.py_buffer(start.astype(_TEXTS[type], copy=False))
+                return pa.Array.from_buffers(type, len(texts), [nulls, offsets, pa.py_buffer(data)])
         except (TypeError, UnicodeEncodeError):
             pass  # something else is among them: Arrow's conversion takes or rejects it
     return pa.array(values, type) if valid is None else pa.array(values, type, mask=~valid)
@@ -78,14 +107,6 @@ def to_numpy(array: Any) -> NDArray[Any]:
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
-def _numbers(values: NDArray[Any], nulls: Any) -> Any:
-    if values.dtype.kind == "b":
-        data, kind = np.packbits(values, bitorder="little"), pa.bool_()
-    else:
-        data, kind = np.ascontiguousarray(values), pa.from_numpy_dtype(values.dtype)
-    return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(data)])
-
-
 def _bits(array: Any) -> NDArray[np.bool_]:
     if not len(array):
         return np.empty(0, np.bool_)
@@ -94,23 +115,6 @@ def _bits(array: Any) -> NDArray[np.bool_]:
     bits = np.unpackbits(data[array.offset // 8 : (ends + 7) // 8], bitorder="little")
     first = array.offset % 8
     return bits[first : first + len(array)].view(np.bool_)
-
-
-def _texts(texts: Sequence[Any], kind: Any, nulls: Any) -> Any:
-    """Texts or byte strings, as one buffer and offsets into it."""
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        whole = "".join(texts)
-        if not whole.isascii():
-            texts = [text.encode() for text in texts]
-        data = whole.encode()
-    else:
-        data = b"".join(texts)
-    start = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=start[1:])
-    if start[-1] > np.iinfo(_TEXTS[kind]).max:
-        raise TypeError("the texts are too long for this type")
-    start = start.astype(_TEXTS[kind], copy=False)
-    return pa.Array.from_buffers(kind, len(texts), [nulls, pa.py_buffer(start), pa.py_buffer(data)])
 
 
 def unwritable(array: NDArray[Any]) -> NDArray[Any]:
@@ -148,7 +152,7 @@ class Texts(Sequence[str]):
 
 def laid_out(texts: Sequence[str] | NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Where each text begins, and all bytes concatenated."""
-    array: Any = texts.array if isinstance(texts, Texts) else to_arrow(texts, pa.large_string())
+    array: Any = texts.array if isinstance(texts, Texts) else texts_to_arrow(texts, pa.large_string())
     array = array.cast(pa.large_string())
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):

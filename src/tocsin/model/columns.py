@@ -52,7 +52,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tocsin.model._kernels import gather_texts, order_doubles
-from tocsin.model.buffers import to_arrow, to_numpy
+from tocsin.model.buffers import numbers_to_arrow, texts_to_arrow, to_numpy
 from tocsin.model.cells import Cells, add_event, add_plain
 from tocsin.model.decimals import arrow_of_units, units_of, units_of_arrow, value_of_units
 from tocsin.model.event_source import EventSource
@@ -155,13 +155,14 @@ class Vector:
     @cached_property
     def arrow(self) -> Any:
         """As an Arrow array of the type's Arrow type."""
+        if self.type is Type.STRING:
+            return texts_to_arrow(self.values, pa.string(), self.valid)
         if self.type is Type.DATE:
-            return to_arrow(self.values.astype(np.int32), pa.int32(), self.valid).cast(pa.date32())
-        if self.type is Type.TIMESTAMP:
-            return to_arrow(self.values, pa.int64(), self.valid).cast(self.type.arrow)
+            return numbers_to_arrow(self.values.astype(np.int32), self.valid).cast(pa.date32())
         if self.type.is_decimal:
             return arrow_of_units(self.type.arrow, self.values, self.valid)
-        return to_arrow(self.values, self.type.arrow, self.valid)
+        array = numbers_to_arrow(self.values, self.valid)
+        return array if array.type == self.type.arrow else array.cast(self.type.arrow)
 
     def take(self, index: Index) -> Vector:
         return Vector(self.type, self.values[index], self.valid[index])
@@ -193,7 +194,7 @@ class Vector:
     def codes(self) -> Index:
         """Small integers, equal exactly where the values are; NULL equals NULL, NaN equals NaN."""
         if self.type is Type.STRING:
-            encoded = to_arrow(self.values, pa.string()).dictionary_encode().indices
+            encoded = texts_to_arrow(self.values, pa.string()).dictionary_encode().indices
             code = to_numpy(encoded).astype(np.int64)
         else:
             code = np.unique(self.order_codes(), return_inverse=True)[1].astype(np.int64)

@@ -10,7 +10,7 @@ duration of the batch as they are: as rows of Spark's, every delta would pass th
 A sink of files opens them in the task that writes them; only a sink that needs rows gets rows. The job that
 runs the batch also collects its messages if they are small: no other job is needed then.
 
-A message that leaves the shards has the columns that counting and delivery use (`wire.label`):
+A message that leaves the shards has the columns that counting and delivery use (`processors.label`):
 
     kind     deltas | messages | dead | mark
     rows     how many deltas, messages or dead letters it has

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tocsin.spark.hosting.client import Hosts
     from tocsin.spark.hosting.engines import LiveShards
 
-__all__ = ["QueryShards", "TableShards", "clear_live_shards"]
+__all__ = ["QueryShards", "TableShards", "clear_live_shards", "label"]
 
 IDLE = 300.0  # seconds that a worker keeps a shard that other workers run now
 
@@ -42,6 +42,7 @@ _META = (
     "token string, version bigint, micros bigint, snapshot bigint, since bigint, blobs bigint, "
     "first bigint, line string"
 )
+_NUMBERS = ("seq", "version", "produced", "missed")  # facts of messages
 _LABELLED = Row(*(column.split()[0] for column in LABELLED.split(", ")))
 
 
@@ -140,9 +141,28 @@ class QueryShards(_Shards):
 
     def as_row(self, message: ShardMessage) -> Row:
         """A message that leaves the shards (`steps.LABELLED`)."""
-        from tocsin.spark.stages.wire import label
-
         return _LABELLED(*label(message.kind, message.payload))
+
+
+def label(kind: str, payload: bytes) -> tuple[str | int | bytes | None, ...]:
+    """A message with what counting and delivery need to know of it: the columns of `steps.LABELLED`.
+
+    >>> import pyarrow as pa
+    >>> from tocsin.spark.stages.wire import NO_ROWS, pack
+    >>> table = pa.table({"seq": [1, 2], "split": [True, False]})
+    >>> label("deltas", pack(table, version=3))[:-1], label("mark", pack(NO_ROWS, seq=5))[:-1]
+    (('deltas', 2, 1, None, 3, None, None), ('mark', 0, 0, 5, None, None, None))
+    """
+    from tocsin.spark.stages.wire import unpack
+
+    facts, table = unpack(payload)
+    rows = split = int(facts.get("rows", table.num_rows))
+    if kind != "deltas":
+        split = 0
+    elif "split" in table.column_names:
+        split = int(table["split"].to_numpy().sum())
+    seq, version, produced, missed = (int(facts[name]) if name in facts else None for name in _NUMBERS)
+    return str(kind), rows, split, seq, version, produced, missed, payload
 
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,9 @@ batch instead of a row per change. A message is a row of three columns:
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
-__all__ = ["CHANGES", "DEAD_LETTERS", "DELTAS", "MESSAGE_SCHEMA", "NO_ROWS", "label", "pack", "unpack"]
+__all__ = ["CHANGES", "DEAD_LETTERS", "DELTAS", "MESSAGE_SCHEMA", "NO_ROWS", "pack", "unpack"]
 
 MESSAGE_SCHEMA = pa.schema([("shard", pa.string()), ("kind", pa.string()), ("payload", pa.binary())])
 _CHANGE = (("table", pa.string()), ("op", pa.string()), ("row", pa.string()), ("seq", pa.int64()))
@@ -29,7 +28,6 @@ DELTAS = pa.schema(
 )
 NO_ROWS = pa.Table.from_batches([], pa.schema([("seq", pa.int64())]))
 
-_NUMBERS = ("seq", "version", "produced", "missed")  # facts of messages
 _OPTIONS = ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -48,20 +46,3 @@ def unpack(payload: bytes) -> tuple[dict[str, str], pa.Table]:
     metadata = table.schema.metadata or {}
     facts = {key.decode(): value.decode() for key, value in metadata.items()}
     return facts, table.replace_schema_metadata(None)
-
-
-def label(kind: str, payload: bytes) -> tuple[str | int | bytes | None, ...]:
-    """A message with what counting and delivery need to know of it: the columns of `steps.LABELLED`.
-
-    >>> table = pa.table({"seq": [1, 2], "split": [True, False]})
-    >>> label("deltas", pack(table, version=3))[:-1], label("mark", pack(NO_ROWS, seq=5))[:-1]
-    (('deltas', 2, 1, None, 3, None, None), ('mark', 0, 0, 5, None, None, None))
-    """
-    facts, table = unpack(payload)
-    rows = split = int(facts.get("rows", table.num_rows))
-    if kind != "deltas":
-        split = 0
-    elif "split" in table.column_names:
-        split = pc.sum(table["split"]).as_py() or 0
-    seq, version, produced, missed = (int(facts[name]) if name in facts else None for name in _NUMBERS)
-    return str(kind), rows, split, seq, version, produced, missed, payload
