@@ -26,9 +26,8 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
-from numba.core.dispatcher import Dispatcher
-
 import tocsin
+from tocsin.compiled import Kernel
 
 os.environ["TOCSIN_JIT"] = "always"  # an interpreted kernel would show the kernels inside of it
 
@@ -57,7 +56,7 @@ class Walk:
         if frame.f_code.co_qualname in self._one:
             self._inside = frame
 
-    def kernel(self, kernel: Dispatcher, caller: FrameType) -> None:
+    def kernel(self, kernel: Kernel, caller: FrameType) -> None:
         """Record a call of a compiled function."""
         if not self._inside:
             self.functions[_named(kernel.py_func.__code__)] = True
@@ -115,9 +114,9 @@ def _properties() -> set[str]:
 @contextmanager
 def _kernels_noted(walk: Walk) -> Iterator[None]:
     """Record the kernels that Python calls."""
-    changed: list[tuple[Any, str, Dispatcher]] = []
+    changed: list[tuple[Any, str, Kernel]] = []
 
-    def noted(kernel: Dispatcher) -> Callable[..., Any]:
+    def noted(kernel: Kernel) -> Callable[..., Any]:
         def call(*args: Any, **named: Any) -> Any:
             walk.kernel(kernel, sys._getframe(1))
             return kernel(*args, **named)
@@ -127,7 +126,7 @@ def _kernels_noted(walk: Walk) -> Iterator[None]:
     for name, module in list(sys.modules.items()):
         if name.startswith("tocsin"):
             # A module of kernels that Python imports whole is called by attribute: `kernels.stab(...)`.
-            changed += [(module, key, v) for key, v in vars(module).items() if isinstance(v, Dispatcher)]
+            changed += [(module, key, v) for key, v in vars(module).items() if isinstance(v, Kernel)]
     for module, key, kernel in changed:
         setattr(module, key, noted(kernel))
     try:
