@@ -41,6 +41,7 @@ _MICROSECONDS = {
     "WEEK": 7 * 86400 * 10**6,
 }
 _LARGEST = sys.float_info.max  # also for whole numbers, since they are added to doubles
+_ENDS, _TOO_FAR = "the ends of a band are finite numbers or intervals", "the interval is out of range"
 _BAND_HINT = "a band is like: a.x - b.y BETWEEN -5 AND 10"
 _INTERVAL_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]*)", re.ASCII)
 
@@ -95,7 +96,8 @@ class JoinReader:
         try:
             self._band(node)
         except SqlError as error:
-            if not self.conditions.joint:
+            is_band = _is_linear(left) and _is_end(right) and error.fact in (_ENDS, _TOO_FAR)
+            if is_band or not self.conditions.joint:
                 raise
             self.rest.append(error)
             return [node]
@@ -183,9 +185,7 @@ class JoinReader:
 
     def _check_range(self, microseconds: int, node: exp.Expr) -> int:
         if abs(microseconds) >= 2**63:
-            raise self.source.error(
-                "the interval is out of range", node, "times differ by less than 10,000 years"
-            )
+            raise self.source.error(_TOO_FAR, node, "times differ by less than 10,000 years")
         return microseconds
 
     def _merge(self, band: Band, node: exp.Expr) -> None:
@@ -215,7 +215,7 @@ class JoinReader:
             raise self.source.error("only + and - of columns and constants make a band", node, _BAND_HINT)
         value = constant.value
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
-            raise self.source.error("the ends of a band are finite numbers or intervals", node, _BAND_HINT)
+            raise self.source.error(_ENDS, node, _BAND_HINT)
         return _Linear([], value)
 
     def _interval(self, node: exp.Interval) -> int:
@@ -271,6 +271,11 @@ def _is_linear(node: exp.Expr) -> bool:
     """Whether a node has nothing but columns, constants, + and -."""
     kinds = (exp.Column, exp.Literal, exp.Add, exp.Sub, exp.Neg, exp.Paren, exp.Interval, exp.Var)
     return all(isinstance(part, (*kinds, exp.Identifier)) for part in node.walk())
+
+
+def _is_end(node: exp.Expr) -> bool:
+    """Whether a node may stand for the end of a band, if its value were one."""
+    return isinstance(node, exp.Null | exp.Placeholder) or _is_linear(node)
 
 
 def _read_interval(text: str) -> int | None:

@@ -90,7 +90,8 @@ class StreamJoinScan(ScanRoom):
     def deltas(self, step: Step) -> Deltas:
         parts = []
         for slot, plan in self._plans.items():
-            parts.append(self._deltas(slot, plan, step))
+            if any(name in step.events for name in self._readings[slot].spec.streams):
+                parts.append(self._deltas(slot, plan, step))
         return Deltas.concat(parts)
 
     def commit(self) -> None:
