@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -185,3 +187,13 @@ def test_conversions_of_columns_are_those_of_single_values():
         wanted = [float(Decimal(n).scaleb(-scale)) for n in whole.tolist()]
         assert doubles_of(whole, scale).tolist() == wanted
     assert units_of(json.loads("1e3"), 2) == 100_000
+
+
+def test_a_sequence_with_a_key_of_decimals_goes_on_after_load(tmp_path: Path) -> None:
+    engine = Engine(clock=lambda: datetime(2024, 1, 1, tzinfo=UTC))
+    engine.execute("CREATE STREAM h (d DECIMAL(8,2), k BIGINT, n BIGINT)")
+    engine.subscribe("SELECT b.n FROM h a FOLLOWED BY h b ON a.d = b.d AND a.k = b.k WITHIN '5 minutes'")
+    engine.publish("h", {"d": "1.50", "k": 7, "n": 1})
+    engine.save(tmp_path / "saved")
+    again = Engine.load(tmp_path / "saved", clock=lambda: datetime(2024, 1, 1, tzinfo=UTC))
+    assert [delta.row for delta in again.publish("h", {"d": "1.5", "k": 7, "n": 2})] == [{"n": 2}]

@@ -98,3 +98,16 @@ def test_templates_of_pages_and_firsts() -> None:
         total[delta.subscription, delta.row["id"]] += delta.sign
     assert {pair for pair, n in total.items() if n} == {(s, id) for s, own in content.items() for id in own}
     engine._check()
+
+
+def test_a_limit_beyond_64_bits_is_as_good_as_none() -> None:
+    engine = Engine()
+    engine.execute("CREATE TABLE c (id BIGINT, k BIGINT, PRIMARY KEY (id))")
+    first = "SELECT id FROM c QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY id) <= "
+    all_rows = engine.subscribe(first + "99999999999999999999")
+    one = engine.subscribe(first + "1")
+    engine.insert("c", {"id": 1, "k": 1})
+    engine.insert("c", {"id": 2, "k": 1})
+    assert engine.content(all_rows) == [{"id": 1}, {"id": 2}]
+    assert engine.content(one) == [{"id": 1}]
+    engine._check()

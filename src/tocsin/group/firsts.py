@@ -41,6 +41,7 @@ __all__ = ["FirstsFamily", "FirstsKey"]
 _FIRST_LOOK = 16  # rows of a group that are read at once, beyond k
 _GROWTH = 4
 _MOST_AT_ONCE = 1 << 20
+_ALL = 1 << 62  # a limit beyond is as good as none
 _LABEL = "label"
 
 
@@ -157,7 +158,7 @@ class FirstsFamily:
                 self._numbers[form] = number
                 self._classes[number] = _Class(form, {})
                 new.append(number)
-            shown = self._shown[slot] = query.limit, query.items
+            shown = self._shown[slot] = min(query.limit, _ALL), query.items
             self._classes[number].members.setdefault(shown, {})[slot] = None
             self._class_of[slot] = number
             if number >= len(self._most):

@@ -9,6 +9,7 @@ events/<stream>  seq, columns
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["read_back", "written"]
 
 _SEQ = "_seq"
+_COMMA = re.compile(r",(?![^(]*\))")  # between types, not within DECIMAL(8,2)
 
 
 def written(room: SequenceRoom, ids: Index) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def read_back(
     for name in tables:
         if not name.startswith("keys/"):
             continue
-        types = tuple(map(Type, name.removeprefix("keys/").split(",")))
+        types = tuple(map(Type, _COMMA.split(name.removeprefix("keys/"))))
         keys = [
             Vector.from_arrow(type, tables[name][f"k{n}"].combine_chunks()) for n, type in enumerate(types)
         ]
