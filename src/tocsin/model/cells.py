@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tocsin.model.schema import Type, is_missing, is_nested, kind_of, read
 
-__all__ = ["Cells", "add_event", "add_plain"]
+__all__ = ["Cells", "add_event", "add_plain", "is_unicode"]
 
 
 class Cells(NamedTuple):
@@ -46,7 +46,7 @@ def add_plain(
                 break
             continue
         if kind is Type.STRING:
-            if not value.isascii() and not _is_unicode(value):
+            if not value.isascii() and not is_unicode(value):
                 break
         elif kind is Type.DOUBLE:
             value += 0.0  # -0.0 becomes 0.0
@@ -89,7 +89,7 @@ def add_event(
     cells: list[tuple[Type, int, str, Any]] = []
     nested: list[str] = []
     for rank, (name, value) in enumerate(event.items()):
-        if not isinstance(name, str) or not _is_unicode(name):
+        if not isinstance(name, str) or not is_unicode(name):
             raise ValueError(f"an attribute's name is text, not {name!r}")
         if value is None:
             continue
@@ -112,7 +112,7 @@ def add_event(
     return nested
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Whether a text has no half of a surrogate pair."""
     if text.isascii():
         return True

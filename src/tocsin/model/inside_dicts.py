@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tocsin.model.cells import is_unicode
 from tocsin.model.columns import TypedEntries, Vector
 from tocsin.model.event_source import Inside
 from tocsin.model.schema import Type
@@ -67,19 +68,9 @@ def _add(name: str, values: list[Any], kinds: set[type], found: Inside) -> bool:
         own: list[Any] = values if len(event) == len(values) else [values[n] for n in event]
         if kind is int and (min(own) < -(2**63) or max(own) >= 2**63):
             return False
-        if kind is str and not _is_unicode("".join(own)):
+        if kind is str and not is_unicode("".join(own)):
             return False
         at = np.array(event, np.int64)
         rank, number = np.zeros(len(at), np.int64), np.zeros(len(at), np.int32)
         found.append(([name], TypedEntries(at, rank, number, Vector.of(_KINDS[kind], own))))
-    return True
-
-
-def _is_unicode(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
     return True

@@ -90,6 +90,7 @@ def rehearse_stream_joins() -> None:
     engine.subscribe(f"{select} AND a.x - b.x > 0 WITH (window = '2 minutes', memory = '512 KB')")
     near = "b.at - a.at BETWEEN INTERVAL '-5' SECOND AND INTERVAL '5' SECOND"
     engine.subscribe(f"{select} AND {near} WITH (late = '1 second')")
+    engine.subscribe(f"{select} AND {near} WITH (late = '1 minute', memory = 200)")
     for n in range(40):
         now[0] += timedelta(seconds=20)
         count = 400
